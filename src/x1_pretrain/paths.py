@@ -1,0 +1,68 @@
+"""Where things are, relative to the root of the project. The same names stand in dvc.yaml."""
+
+import os
+from pathlib import Path
+
+PARAMS = Path("params.yaml")
+PROFILES = Path("experiments/profiles")
+
+RAW = Path("data/raw")
+DOCUMENTS = Path("data/documents")
+CURATION = Path("data/curation.json")
+TOKENS = Path("data/tokens")
+TOKENS_SUMMARY = Path("data/tokens.json")
+SWEEP = Path("data/sweep")
+SPIKE_INCIDENT = Path("data/spike")
+
+X1 = Path("experiments/X1-pretraining")
+RUN = X1 / "run-cloud"
+CHECKPOINT = RUN / "checkpoint"
+METRICS = RUN / "metrics.json"
+CURVE = RUN / "curve.csv"
+MANIFEST = RUN / "manifest.json"
+LOSS_CURVE = RUN / "loss-curve.png"
+
+SCALING = X1 / "scaling-law"
+SWEEP_RUNS = SCALING / "runs"
+SWEEP_CURVES = SCALING / "curves"
+RUNS_CSV = SCALING / "runs.csv"
+FIT = SCALING / "fit.json"
+ISO_FLOP = SCALING / "iso-flop.png"
+PREDICTION = SCALING / "prediction.json"
+PREDICTION_MD = SCALING / "prediction.md"
+SCORE = SCALING / "score.json"
+
+SPIKE = X1 / "spike.json"
+SPIKE_FIGURE = X1 / "spike.png"
+POSTMORTEM = X1 / "spike-postmortem.md"
+INFERENCE = X1 / "inference/inference.json"
+VALIDATION = X1 / "validation.json"
+MEASURED = X1 / "measured"
+REPORT = X1 / "report.html"
+SCHEMAS = Path("schemas")
+
+
+def wheel_path(package: str, version: str, raw_dir: Path) -> Path:
+    """The stable name of a fetched wheel, whatever tags its own file name has."""
+    return raw_dir / f"{package}-{version}.whl"
+
+
+def scratch_root() -> Path:
+    """`.scratch` of the real project, also from inside a `dvc exp run --temp` copy of it.
+
+    DVC points the copy's cache at the original's `.dvc/cache`; that is how the original is found.
+    """
+    if override := os.environ.get("X1_SCRATCH"):
+        return Path(override)
+    local = Path(".dvc/config.local")
+    if local.is_file():
+        for line in local.read_text().splitlines():
+            key, _, value = line.partition("=")
+            if key.strip() == "dir" and value.strip().endswith("/.dvc/cache"):
+                return Path(value.strip()).parent.parent / ".scratch"
+    return Path(".scratch")
+
+
+def ledger() -> Path:
+    """What the project spent: one file for all stages, runs and experiments."""
+    return scratch_root() / "ledger.jsonl"
