@@ -1,0 +1,1 @@
+"""From text to tokens: sources, curation, tokenizer, shards, loader."""

@@ -1,0 +1,1 @@
+"""What a study hands over: manifest, schemas, verification against dvc.lock."""

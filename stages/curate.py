@@ -1,0 +1,20 @@
+"""Stage `curate`: data/raw into kept, deduplicated, split documents."""
+
+from x1_pretrain import paths
+from x1_pretrain.config import load_study, profile_path
+from x1_pretrain.corpus.curation import curate
+from x1_pretrain.deliverables.files import write_json
+from x1_pretrain.errors import exit_on_user_error
+
+
+@exit_on_user_error
+def main() -> None:
+    study = load_study()
+    where = f"{profile_path(study.choice.profile)}.corpus.sources"
+    profile = study.profile
+    summary = curate(profile.corpus.sources, profile.curation, paths.RAW, paths.DOCUMENTS, where)
+    write_json(paths.CURATION, summary)
+
+
+if __name__ == "__main__":
+    main()

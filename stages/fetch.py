@@ -1,0 +1,17 @@
+"""Stage `fetch`: pinned, hash-checked sources of text into data/raw."""
+
+from x1_pretrain import paths
+from x1_pretrain.config import load_study, profile_path
+from x1_pretrain.corpus.sources import fetch_all
+from x1_pretrain.errors import exit_on_user_error
+
+
+@exit_on_user_error
+def main() -> None:
+    study = load_study()
+    where = f"{profile_path(study.choice.profile)}.corpus.sources"
+    fetch_all(study.profile.corpus.sources, study.profile.tokenizer, paths.RAW, where)
+
+
+if __name__ == "__main__":
+    main()
