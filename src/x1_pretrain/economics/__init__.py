@@ -1,0 +1,1 @@
+"""FLOPs, hardware, and money. Never imports torch."""
