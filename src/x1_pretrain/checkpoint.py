@@ -1,0 +1,189 @@
+"""Atomic checkpoints, and the locked scratch folder in which a run survives any kill.
+
+A checkpoint is a folder: `tensors.safetensors` (parameters, optimizer state, RNG streams) and
+`state.json` (everything else, with the sha256 of the tensors). It is written under a temporary name,
+fsynced and renamed, so that a torn one cannot carry the final name; a damaged one is named and skipped.
+Scratch is not an output of DVC: see `Scratch`.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from x1_pretrain.config import ModelShape, Recipe
+from x1_pretrain.deliverables.files import read_json, sha256_of
+from x1_pretrain.errors import UserError
+from x1_pretrain.model import GPT
+from x1_pretrain.paths import scratch_root
+from x1_pretrain.typed_yaml import build
+
+
+def snapshot(model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
+    """Copies of every parameter, optimizer tensor and RNG stream, by name, on the CPU."""
+    tensors = {f"model.{name}": tensor for name, tensor in model.named_parameters()}
+    for i, optimizer in enumerate(optimizers):
+        for j, state in optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{i}.{j}.{key}": value for key, value in state.items()}
+    tensors["rng.cpu"] = torch.get_rng_state()
+    if torch.cuda.is_available():
+        tensors["rng.cuda"] = torch.cuda.get_rng_state()
+    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+
+
+@torch.no_grad()
+def restore(tensors: dict[str, Tensor], model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> None:
+    """Put a snapshot back, exactly. Raises `UserError` naming a part that it lacks."""
+    if "rng.cpu" not in tensors:
+        raise UserError("checkpoint: it has weights only, no training state; a run cannot resume from it")
+    for name, parameter in model.named_parameters():
+        if f"model.{name}" not in tensors:
+            raise UserError(f"checkpoint: it has no parameter {name!r}; it belongs to another model")
+        parameter.copy_(tensors[f"model.{name}"])
+    for i, optimizer in enumerate(optimizers):
+        state: dict[int, dict[str, Tensor]] = {}
+        prefix = f"optimizer.{i}."
+        for name, tensor in tensors.items():
+            if name.startswith(prefix):
+                index, key = name.removeprefix(prefix).split(".", 1)
+                state.setdefault(int(index), {})[key] = tensor.clone()
+        groups = optimizer.state_dict()["param_groups"]
+        optimizer.load_state_dict({"state": state, "param_groups": groups})
+    torch.set_rng_state(tensors["rng.cpu"])
+    if "rng.cuda" in tensors and torch.cuda.is_available():
+        torch.cuda.set_rng_state(tensors["rng.cuda"])
+
+
+def state_hash(tensors: dict[str, Tensor]) -> str:
+    """sha256 over names, shapes and bytes: equal for equal training state."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].contiguous()
+        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+        digest.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+class Scratch:
+    """`.scratch/<stage>/<fingerprint>/`: where one run keeps its resumable state, one writer at a time."""
+
+    def __init__(self, stage: str, fingerprint: str, keep: int = 2) -> None:
+        self.folder = scratch_root() / stage / fingerprint[:16]
+        self.keep = keep
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    @contextmanager
+    def lock(self) -> Iterator[bool]:
+        """Hold the folder exclusively. Yields True if another process had it and we waited for it.
+
+        Waiting, not refusing: after a `kill -9` of dvc its trainer may still run and finish the work.
+        """
+        path = self.folder / "lock"
+        with path.open("a+") as stream:
+            waited = False
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                waited = True
+                owner = path.read_text().strip() or "unknown"
+                print(f"this run is being trained by process {owner}; waiting for it", file=sys.stderr)
+                fcntl.flock(stream, fcntl.LOCK_EX)
+            stream.seek(0)
+            stream.truncate()
+            stream.write(str(os.getpid()))
+            stream.flush()
+            yield waited
+
+    def save(self, name: str, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+        """Write checkpoint `name` atomically. On a full disk the earlier checkpoints stay valid."""
+        temporary, final = self.folder / f".{name}.tmp", self.folder / name
+        try:
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir()
+            save_file(tensors, temporary / "tensors.safetensors")
+            record = {
+                "tensors_sha256": sha256_of(temporary / "tensors.safetensors"),
+                "state": state,
+            }
+            (temporary / "state.json").write_text(json.dumps(record), encoding="utf-8")
+            for path in temporary.iterdir():
+                _fsync(path)
+            shutil.rmtree(final, ignore_errors=True)
+            os.replace(temporary, final)
+            _fsync(self.folder)
+        except OSError as error:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise UserError(
+                f"{final}: the checkpoint could not be written ({error.strerror or error}); "
+                "earlier checkpoints are intact, make room and run the same command again"
+            ) from error
+        for old in self._steps()[: -self.keep]:
+            shutil.rmtree(old, ignore_errors=True)
+
+    def load(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """One checkpoint by name. Raises `UserError` if it is missing or its hash is wrong."""
+        folder = self.folder / name
+        record = read_json(folder / "state.json")
+        tensors = folder / "tensors.safetensors"
+        if not tensors.is_file() or sha256_of(tensors) != record.get("tensors_sha256"):
+            raise UserError(f"{tensors}: damaged, its sha256 is not the one in state.json")
+        return load_file(tensors), record["state"]
+
+    def latest(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """The newest checkpoint that is whole; damaged ones are named on stderr and skipped."""
+        for folder in reversed(self._steps()):
+            try:
+                return self.load(folder.name)
+            except UserError as error:
+                print(f"skipping a checkpoint: {error}", file=sys.stderr)
+        return None
+
+    def clear(self) -> None:
+        """Forget the run, keeping the folder and its lock."""
+        for path in self.folder.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != "lock":
+                path.unlink(missing_ok=True)
+
+    def _steps(self) -> list[Path]:
+        return sorted(self.folder.glob("step-*"))
+
+
+def publish(folder: Path, model: GPT, info: dict[str, Any]) -> Path:
+    """The deliverable checkpoint: `model.safetensors` and `model.json`, enough to load it anywhere."""
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {name: p.detach().to("cpu").contiguous() for name, p in model.named_parameters()}
+    save_file(weights, folder / "model.safetensors")
+    (folder / "model.json").write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
+    return folder / "model.safetensors"
+
+
+def load_model(folder: Path) -> tuple[GPT, dict[str, Any]]:
+    """The model of a published checkpoint, in fp32 on the CPU, and its model.json."""
+    info = read_json(folder / "model.json")
+    where = str(folder / "model.json")
+    shape, recipe = build(ModelShape, info["shape"], where), build(Recipe, info["recipe"], where)
+    model = GPT(shape, recipe, info["n_vocab"], info["seq_len"])
+    missing = model.load_state_dict(load_file(folder / "model.safetensors"), strict=False).missing_keys
+    if [name for name in missing if not (recipe.tied_head and name == "head.weight")]:
+        raise UserError(f"{folder}/model.safetensors: lacks {', '.join(missing)}")
+    return model, info
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

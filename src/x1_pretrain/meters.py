@@ -1,0 +1,68 @@
+"""Honest meters: what the machine can do, measured; what a run did, from durations. Never a guess."""
+
+import resource
+import time
+from dataclasses import dataclass
+
+import torch
+
+from x1_pretrain.determinism import Used
+from x1_pretrain.economics.hardware import find_gpu, mfu
+
+PEAK_SIZE = 1024  # a square matmul of 2 GFLOP: long against call overhead, short against patience
+PEAK_SECONDS = 0.3
+
+
+@dataclass(frozen=True)
+class Peak:
+    """FLOP/s to divide by, and how they are known."""
+
+    flops_per_s: float
+    reason: str
+    measured: bool
+
+
+@dataclass(frozen=True)
+class Utilisation:
+    """MFU with the peak it is measured against; `mfu` is None where it cannot be known."""
+
+    mfu: float | None
+    mfu_reason: str
+    measured_peak_flops: float | None
+
+
+def measured_peak(used: Used) -> float:
+    """FLOP/s of a large square matmul in the run's own precision, the best of a short burst."""
+    x = torch.ones(PEAK_SIZE, PEAK_SIZE, dtype=used.dtype, device=used.device)
+    best, stop = 0.0, time.perf_counter() + PEAK_SECONDS
+    while time.perf_counter() < stop:
+        started = time.perf_counter()
+        y = x @ x
+        if used.device == "cuda":
+            torch.cuda.synchronize()
+        best = max(best, 2 * PEAK_SIZE**3 / (time.perf_counter() - started))
+        x = y / PEAK_SIZE  # stays all ones
+    return best
+
+
+def peak(used: Used) -> Peak:
+    """The data sheet's figure for a known GPU, otherwise the matmul peak measured here."""
+    if used.device == "cuda" and (gpu := find_gpu(used.name).gpu) and gpu.peak_bf16_flops:
+        return Peak(gpu.peak_bf16_flops.value, f"peak of {gpu.name}", measured=False)
+    reason = f"against the {used.precision_used} matmul peak measured here, not a data sheet"
+    return Peak(measured_peak(used), reason, measured=True)
+
+
+def utilisation(peak: Peak, tokens_per_s: float | None, flops_per_token: int) -> Utilisation:
+    """MFU from a run's own tokens per second of training time."""
+    measured = peak.flops_per_s if peak.measured else None
+    if tokens_per_s is None:
+        return Utilisation(None, "too short: no step after the first was timed", measured)
+    return Utilisation(mfu(tokens_per_s, flops_per_token, peak.flops_per_s), peak.reason, measured)
+
+
+def peak_memory_bytes(used: Used) -> int:
+    """High-water mark of the GPU's allocator, or of the process on CPU."""
+    if used.device == "cuda":
+        return torch.cuda.max_memory_allocated()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

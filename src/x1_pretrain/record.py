@@ -1,0 +1,273 @@
+"""What a finished run hands over: checkpoint, metrics, curve, the facts of the run, measured values.
+
+Nothing here has a clock in it except `write_measured`, whose file is not an output of any stage.
+"""
+
+import csv
+import hashlib
+import io
+import math
+import platform
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from x1_pretrain.checkpoint import publish
+from x1_pretrain.config import as_dict, digest
+from x1_pretrain.corpus.loader import Tokens
+from x1_pretrain.deliverables.files import sha256_of, write_json, write_text
+from x1_pretrain.determinism import Used
+from x1_pretrain.economics.cost import usd_for
+from x1_pretrain.economics.flops import six_nd
+from x1_pretrain.model import GPT
+from x1_pretrain.run_spec import RunSpec
+
+PACKAGE = Path(__file__).parent
+# The files whose code decides a run's bits: their hash is part of the run's identity.
+SOURCES = (
+    "train.py",
+    "model.py",
+    "optim.py",
+    "run_spec.py",
+    "schedule.py",
+    "checkpoint.py",
+    "determinism.py",
+    "corpus/loader.py",
+    "corpus/llmc.py",
+    "spikes/monitor.py",
+)
+LAST_STEPS = 20  # the training loss handed over is the mean of this many steps
+CURVE_ROWS = 2000  # a longer curve is thinned to about this many rows
+
+
+@dataclass(frozen=True)
+class LogRow:
+    """One optimizer step: `step` counts from 1 within the run, `lr_scale` multiplies the peak lr."""
+
+    branch: int
+    step: int
+    lr_scale: float
+    loss_nats: float
+    grad_norm: float
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that came to its end, and all that is to be written about it."""
+
+    spec: RunSpec
+    used: Used
+    model: GPT
+    tokens: Tokens
+    val_bytes: int
+    log: list[LogRow]
+    evaluations: list[dict[str, Any]]
+    alarms: list[dict[str, Any]]
+    flops_per_token: int
+    fingerprint: str
+    state_sha256: str
+    measured: dict[str, Any]
+
+    @property
+    def val_loss_nats(self) -> float:
+        return self.evaluations[-1]["val_loss_nats"]
+
+    def val_tokens(self) -> int:
+        train = self.spec.train
+        return train.val_tokens // train.seq_len * train.seq_len
+
+    def bits_per_byte(self, loss_nats: float) -> float:
+        """The unit that compares across tokenizers: total nats / ln 2 / UTF-8 bytes predicted."""
+        return loss_nats * self.val_tokens() / math.log(2) / self.val_bytes
+
+    def usd_spent(self, share: float = 1.0) -> float:
+        return usd_for(self.measured["elapsed_s"] * share, self.spec.money.price_usd_per_hour)
+
+
+def source_sha256() -> str:
+    """sha256 over the code that decides a run's bits."""
+    sha = hashlib.sha256()
+    for name in SOURCES:
+        sha.update(name.encode() + (PACKAGE / name).read_bytes())
+    return sha.hexdigest()
+
+
+def fingerprint(spec: RunSpec, used: Used, data_sha256: str) -> str:
+    """The identity of a run's state: equal only if every step would be the same."""
+    parts = (spec.shape, spec.recipe, spec.train, spec.device, spec.schedule, used)
+    return digest(*parts, spec.eval_every, spec.seed, data_sha256, torch.__version__, source_sha256())
+
+
+def read_log(path: Path) -> list[LogRow]:
+    with path.open(newline="", encoding="utf-8") as stream:
+        return [
+            LogRow(int(branch), int(step), float(scale), float(loss), float(norm))
+            for branch, step, scale, loss, norm in csv.reader(stream)
+        ]
+
+
+def trunk_rows(log: list[LogRow], spec: RunSpec) -> list[LogRow]:
+    """The steps of the whole run: the trunk, and the cool-down of the last branch only."""
+    branches = spec.schedule.branches
+    last = len(branches) - 1
+    return [row for row in log if row.branch == last or row.step <= branches[row.branch].fork]
+
+
+def metrics(finished: Finished) -> dict[str, Any]:
+    """metrics.json: numbers only, the unit in the name."""
+    spec, rows = finished.spec, trunk_rows(finished.log, finished.spec)
+    D = spec.schedule.total_steps * spec.train.batch_tokens
+    tail = [row.loss_nats for row in rows[-LAST_STEPS:]]
+    return {
+        "model": spec.model,
+        "N": spec.shape.N,
+        "N_total": finished.model.n_params(),
+        "D": D,
+        "steps": spec.schedule.total_steps,
+        "C_6nd": six_nd(spec.shape.N, D),
+        "C_counted": finished.flops_per_token * D,
+        "val_loss_nats": finished.val_loss_nats,
+        "val_bits_per_byte": finished.bits_per_byte(finished.val_loss_nats),
+        "val_tokens": finished.val_tokens(),
+        "train_loss_nats": sum(tail) / len(tail),
+        "grad_norm_max": max(row.grad_norm for row in rows),
+        "alarms": len(finished.alarms),
+        "skipped_steps": 0,
+    }
+
+
+def sweep_run(finished: Finished) -> dict[str, Any]:
+    """scaling-law/runs/<model>.json: one point of L(N, D) per branch."""
+    spec = finished.spec
+    points = []
+    branches = spec.schedule.branches
+    for i, branch in enumerate(branches):
+        (loss,) = [
+            e["val_loss_nats"] for e in finished.evaluations if e["branch"] == i and e["step"] == branch.end
+        ]
+        D = branch.end * spec.train.batch_tokens
+        points.append(
+            {
+                "branch": branch.fraction,
+                "steps": branch.end,
+                "D": D,
+                "C_6nd": six_nd(spec.shape.N, D),
+                "C_counted": finished.flops_per_token * D,
+                "val_loss_nats": loss,
+                "val_bits_per_byte": finished.bits_per_byte(loss),
+                "usd_spent": finished.usd_spent((branch.end - branch.start) / spec.schedule.work_steps),
+            }
+        )
+    return {
+        "run_id": spec.run_id,
+        "model": spec.model,
+        "seed": spec.seed,
+        "n_layer": spec.shape.n_layer,
+        "d_model": spec.shape.d_model,
+        "N": spec.shape.N,
+        "N_total": finished.model.n_params(),
+        "points": points,
+    }
+
+
+def write_run(finished: Finished, checkpoint: Path, metrics_path: Path, curve_path: Path) -> None:
+    """The outputs of a run: checkpoint folder, metrics.json, curve.csv."""
+    spec, used, results = finished.spec, finished.used, metrics(finished)
+    weights = publish(
+        checkpoint,
+        finished.model,
+        {
+            "shape": as_dict(spec.shape),
+            "recipe": as_dict(spec.recipe),
+            "n_vocab": finished.tokens.n_vocab,
+            "seq_len": spec.train.seq_len,
+            "tokenizer": finished.tokens.tokenizer["name"],
+        },
+    )
+    write_json(
+        checkpoint / "run.json",
+        {
+            "run_id": spec.run_id,
+            "profile": spec.profile,
+            "model": spec.model,
+            "seed": spec.seed,
+            "status": "finished",
+            "config": {
+                "device": as_dict(spec.device),
+                "train": as_dict(spec.train),
+                "shape": as_dict(spec.shape),
+                "recipe": as_dict(spec.recipe),
+            },
+            "versions": {
+                "python": platform.python_version(),
+                "torch": torch.__version__.split("+")[0],
+                "numpy": version("numpy"),
+                "x1_pretrain": version("x1-pretrain"),
+            },
+            "cluster": as_dict(used),
+            "data": {
+                "data_sha256": finished.tokens.data_sha256,
+                "tokenizer": finished.tokens.tokenizer["name"],
+                "tokenizer_sha256": finished.tokens.tokenizer["sha256"],
+            },
+            "source_sha256": source_sha256(),
+            "fingerprint": finished.fingerprint,
+            "state_sha256": finished.state_sha256,
+            "checkpoint": {
+                "file": weights.name,
+                "sha256": sha256_of(weights),
+                "bytes": weights.stat().st_size,
+            },
+            "usd_spent": finished.usd_spent(),
+            "results": results,
+        },
+    )
+    write_json(metrics_path, results)
+    write_curve(finished, curve_path)
+
+
+def write_curve(finished: Finished, path: Path) -> None:
+    """curve.csv: means over as many steps as keep it short; val loss where it was evaluated."""
+    spec, last = finished.spec, len(finished.spec.schedule.branches) - 1
+    rows = trunk_rows(finished.log, spec)
+    evaluated = {e["step"]: e["val_loss_nats"] for e in finished.evaluations if e["branch"] == last}
+    peak_lr = spec.train.muon_lr if spec.recipe.optimizer == "muon" else spec.train.adamw_lr
+    every = -(-len(rows) // CURVE_ROWS)
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(["step", "tokens", "lr", "train_loss_nats", "val_loss_nats", "grad_norm"])
+    for start in range(0, len(rows), every):
+        group = rows[start : start + every]
+        step = group[-1].step
+        val = next((evaluated[row.step] for row in group if row.step in evaluated), None)
+        writer.writerow(
+            [
+                step,
+                step * spec.train.batch_tokens,
+                f"{peak_lr * group[-1].lr_scale:.6g}",
+                f"{sum(row.loss_nats for row in group) / len(group):.6g}",
+                "" if val is None else f"{val:.6g}",
+                f"{max(row.grad_norm for row in group):.6g}",
+            ]
+        )
+    write_text(path, stream.getvalue())
+
+
+def write_measured(finished: Finished, path: Path) -> None:
+    """Seconds, tokens/s, MFU, the tracking id: true of this run on this machine only."""
+    write_json(path, {**finished.measured, "host": finished.used.name})
+
+
+def mlflow_params(spec: RunSpec) -> dict[str, Any]:
+    """What identifies a run in MLflow."""
+    return {
+        "profile": spec.profile,
+        "model": spec.model,
+        "seed": spec.seed,
+        "N": spec.shape.N,
+        "steps": spec.schedule.total_steps,
+        **{f"recipe.{key}": value for key, value in as_dict(spec.recipe).items()},
+    }

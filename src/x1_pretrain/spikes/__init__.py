@@ -1,0 +1,1 @@
+"""Loss spikes: monitor, injections, replays, diagnosis, post-mortem."""

@@ -1,0 +1,167 @@
+"""Checkpoints: exact, atomic, checked on load; scratch: one writer, damaged states named and skipped."""
+
+import multiprocessing
+import os
+import time
+
+import pytest
+import torch
+
+from tests.conftest import RECIPE, SHAPE, TRAIN
+from x1_pretrain import checkpoint
+from x1_pretrain.checkpoint import Scratch, load_model, publish, restore, snapshot, state_hash
+from x1_pretrain.config import as_dict
+from x1_pretrain.errors import UserError
+from x1_pretrain.model import GPT
+from x1_pretrain.optim import build_optimizers
+from x1_pretrain.paths import scratch_root
+
+
+@pytest.fixture(autouse=True)
+def scratch_here(tmp_path, monkeypatch):
+    monkeypatch.setenv("X1_SCRATCH", str(tmp_path / "scratch"))
+
+
+def trained(steps=2):
+    model = GPT(SHAPE, RECIPE, 40, 8).initialise(0)
+    optimizers = build_optimizers(model, TRAIN, RECIPE)
+    for step in range(steps):
+        step_once(model, optimizers, step)
+    return model, optimizers
+
+
+def step_once(model, optimizers, seed):
+    x = torch.randint(0, 40, (2, 9), generator=torch.Generator().manual_seed(seed))
+    model.loss(x[:, :-1], x[:, 1:]).backward()
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def test_restoring_goes_on_bit_for_bit():
+    model, optimizers = trained(2)
+    saved = snapshot(model, optimizers)
+    step_once(model, optimizers, 7)
+    expected = state_hash(snapshot(model, optimizers))
+    other, other_optimizers = trained(0)
+    restore(saved, other, other_optimizers)
+    step_once(other, other_optimizers, 7)
+    assert state_hash(snapshot(other, other_optimizers)) == expected
+
+
+def test_a_snapshot_is_a_copy_of_live_state():
+    model, optimizers = trained(1)
+    first = snapshot(model, optimizers)
+    before = state_hash(first)
+    step_once(model, optimizers, 3)
+    assert state_hash(first) == before != state_hash(snapshot(model, optimizers))
+
+
+def test_round_trip_through_the_disk():
+    model, optimizers = trained()
+    scratch = Scratch("stage", "f" * 64)
+    scratch.save("step-0-00000002", snapshot(model, optimizers), {"step": 2})
+    tensors, state = scratch.latest()
+    assert state == {"step": 2}
+    assert state_hash(tensors) == state_hash(snapshot(model, optimizers))
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "no tensors", "no state"])
+def test_a_damaged_checkpoint_is_named_and_the_previous_one_used(damage, capsys):
+    model, optimizers = trained()
+    scratch = Scratch("stage", "f" * 64)
+    for step in (2, 4):
+        scratch.save(f"step-0-{step:08d}", snapshot(model, optimizers), {"step": step})
+    newest = scratch.folder / "step-0-00000004"
+    tensors = newest / "tensors.safetensors"
+    if damage == "truncate":
+        os.truncate(tensors, tensors.stat().st_size - 2)
+    elif damage == "flip":
+        content = bytearray(tensors.read_bytes())
+        content[-1] ^= 1
+        tensors.write_bytes(content)
+    elif damage == "no tensors":
+        tensors.unlink()
+    else:
+        (newest / "state.json").unlink()
+    _, state = scratch.latest()
+    assert state == {"step": 2}
+    assert "step-0-00000004" in capsys.readouterr().err
+
+
+def test_a_write_that_stops_half_way_leaves_the_earlier_checkpoint(monkeypatch):
+    model, optimizers = trained()
+    scratch = Scratch("stage", "f" * 64)
+    scratch.save("step-0-00000002", snapshot(model, optimizers), {"step": 2})
+
+    def full_disk(*arguments, **named):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "save_file", full_disk)
+    with pytest.raises(UserError, match=r"could not be written \(No space left on device\).*make room"):
+        scratch.save("step-0-00000004", snapshot(model, optimizers), {"step": 4})
+    assert scratch.latest()[1] == {"step": 2}
+    assert not list(scratch.folder.glob(".*tmp"))
+
+
+def test_only_the_last_checkpoints_are_kept():
+    model, optimizers = trained(0)
+    scratch = Scratch("stage", "f" * 64)
+    for step in range(5):
+        scratch.save(f"step-0-{step:08d}", snapshot(model, optimizers), {"step": step})
+    assert [folder.name[-1] for folder in sorted(scratch.folder.glob("step-*"))] == ["3", "4"]
+
+
+def test_weights_alone_are_refused_as_a_state():
+    model, optimizers = trained()
+    weights = {f"model.{name}": p.detach() for name, p in model.named_parameters()}
+    with pytest.raises(UserError, match="weights only"):
+        restore(weights, model, optimizers)
+
+
+def test_a_state_of_another_model_is_refused():
+    model, optimizers = trained()
+    saved = snapshot(model, optimizers)
+    del saved["model.head.weight"]
+    with pytest.raises(UserError, match=r"no parameter 'head.weight'"):
+        restore(saved, model, optimizers)
+
+
+def hold(folder, seconds, started):
+    os.environ["X1_SCRATCH"] = folder
+    with Scratch("stage", "f" * 64).lock():
+        started.set()
+        time.sleep(seconds)
+
+
+def test_a_second_writer_waits_and_names_the_first(tmp_path, capfd):
+    context = multiprocessing.get_context("spawn")
+    started = context.Event()
+    first = context.Process(target=hold, args=(str(tmp_path / "scratch"), 1.0, started))
+    first.start()
+    assert started.wait(60)
+    clock = time.monotonic()
+    with Scratch("stage", "f" * 64).lock() as waited:
+        assert waited and time.monotonic() - clock > 0.3
+    first.join()
+    assert f"being trained by process {first.pid}" in capfd.readouterr().err
+    with Scratch("stage", "f" * 64).lock() as waited:
+        assert not waited
+
+
+def test_scratch_of_a_temporary_experiment_is_the_projects(tmp_path, monkeypatch):
+    monkeypatch.delenv("X1_SCRATCH")
+    (tmp_path / "copy/.dvc").mkdir(parents=True)
+    local = tmp_path / "copy/.dvc/config.local"
+    local.write_text(f"[cache]\n    dir = {tmp_path}/project/.dvc/cache\n")
+    monkeypatch.chdir(tmp_path / "copy")
+    assert scratch_root() == tmp_path / "project/.scratch"
+
+
+def test_a_published_checkpoint_loads_anywhere(tmp_path):
+    model, _ = trained()
+    info = {"shape": as_dict(SHAPE), "recipe": as_dict(RECIPE), "n_vocab": 40, "seq_len": 8, "tokenizer": "t"}
+    publish(tmp_path / "out", model, info)
+    loaded, read = load_model(tmp_path / "out")
+    x = torch.arange(8)[None]
+    assert torch.equal(loaded(x), model(x)) and read == info

@@ -1,0 +1,224 @@
+"""The trainer: exact after any kill, whatever the micro-batch, and honest about what it did."""
+
+import dataclasses
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+
+from tests.conftest import DEVICE, RECIPE, SHAPE, TRAIN
+from x1_pretrain import train as trainer
+from x1_pretrain.checkpoint import Scratch, snapshot
+from x1_pretrain.corpus.loader import Tokens, TrainLoader, validation_windows
+from x1_pretrain.determinism import setup
+from x1_pretrain.errors import UserError
+from x1_pretrain.model import GPT
+from x1_pretrain.optim import build_optimizers
+from x1_pretrain.schedule import wsd
+
+
+class KilledError(Exception):
+    """Stands for kill -9: nothing of the trainer's own runs after it."""
+
+
+@pytest.fixture(autouse=True)
+def scratch_here(tmp_path, monkeypatch):
+    monkeypatch.setenv("X1_SCRATCH", str(tmp_path / "scratch"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def run(synthetic_tokens):
+    def start(spec):
+        return trainer.train(spec, synthetic_tokens, "off", "test", lambda finished: None)
+
+    return start
+
+
+def kill_at(monkeypatch, call, name="train_step"):
+    """Make the `call`-th call of a function of the trainer die before it begins."""
+    original, calls = getattr(trainer, name), []
+
+    def dying(*arguments, **named):
+        calls.append(1)
+        if len(calls) == call:
+            raise KilledError
+        return original(*arguments, **named)
+
+    monkeypatch.setattr(trainer, name, dying)
+
+
+def outcome(finished):
+    losses = [(e["branch"], e["step"], e["val_loss_nats"]) for e in finished.evaluations]
+    return finished.state_sha256, losses, finished.log, finished.alarms
+
+
+@pytest.mark.parametrize("call", [2, 6, 10, 13, 14, 17, 25, 27])
+def test_a_killed_run_ends_with_the_same_bits(run, small_spec, monkeypatch, call):
+    expected = outcome(run(small_spec))
+    with monkeypatch.context() as patch:
+        kill_at(patch, call)
+        with pytest.raises(KilledError):
+            run(small_spec)
+    finished = run(small_spec)
+    assert outcome(finished) == expected
+
+
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_a_kill_during_an_evaluation_loses_nothing(run, small_spec, monkeypatch, call):
+    expected = outcome(run(small_spec))
+    with monkeypatch.context() as patch:
+        kill_at(patch, call, "evaluate")
+        with pytest.raises(KilledError):
+            run(small_spec)
+    newest = sorted(Scratch("test", trainer_fingerprint(small_spec, run)).folder.glob("step-*"))
+    assert newest, "a checkpoint is on the disk before any evaluation"
+    assert outcome(run(small_spec)) == expected
+
+
+def trainer_fingerprint(spec, run):
+    (folder,) = Scratch("test", "0" * 16).folder.parent.glob("[0-9a-f]*[1-9a-f]*")
+    return folder.name
+
+
+def test_a_forced_run_trains_again_from_the_start(run, small_spec, monkeypatch):
+    first = run(small_spec)
+    steps = []
+    original = trainer.train_step
+    monkeypatch.setattr(trainer, "train_step", lambda *a: steps.append(1) or original(*a))
+    again = run(small_spec)
+    assert len(steps) == small_spec.schedule.work_steps
+    assert outcome(again) == outcome(first)
+    assert again.measured["resumes"] == 0
+
+
+def test_a_branch_is_the_shorter_run_and_the_trunk_is_not_disturbed(run, small_spec, change):
+    branched = run(small_spec)
+    half = run(change(small_spec, schedule=wsd(12, 3, 0.25)))
+    whole = run(change(small_spec, schedule=wsd(24, 3, 0.25)))
+    points = {(e["branch"], e["step"]): e["val_loss_nats"] for e in branched.evaluations}
+    assert points[0, 12] == half.val_loss_nats
+    assert points[1, 24] == whole.val_loss_nats
+    assert branched.state_sha256 == whole.state_sha256
+
+
+def test_steps_are_exactly_as_many_as_asked(run, small_spec, change):
+    finished = run(change(small_spec, schedule=wsd(17, 3, 0.25)))
+    assert [row.step for row in finished.log] == list(range(1, 18))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_exits_with_a_status_that_says_so(run, small_spec, monkeypatch, capsys, number):
+    expected = outcome(run(small_spec))
+    original, calls = trainer.train_step, []
+
+    def signalled(*arguments):
+        calls.append(1)
+        if len(calls) == 7:
+            os.kill(os.getpid(), number)
+        return original(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "train_step", signalled)
+        with pytest.raises(SystemExit) as stop:
+            run(small_spec)
+    assert stop.value.code == 128 + number
+    assert "saved at step 7" in capsys.readouterr().err
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "train_step", lambda *a: calls.append(1) or original(*a))
+        finished = run(small_spec)
+    assert len(calls) == small_spec.schedule.work_steps, "no step was done twice"
+    assert outcome(finished) == expected and finished.measured["resumes"] == 1
+
+
+def test_a_gradient_that_is_not_finite_stops_before_the_optimizer(synthetic_tokens):
+    used = setup(DEVICE, 0)
+    model = GPT(SHAPE, RECIPE, 257, TRAIN.seq_len).initialise(0)
+    optimizers = build_optimizers(model, TRAIN, RECIPE)
+    batch = torch.from_numpy(TrainLoader(Tokens(synthetic_tokens), 32, 8, 0).batch(0))
+    trainer.train_step(model.loss, model, optimizers, batch, TRAIN, 1.0, used)
+    before = snapshot(model, optimizers)
+
+    def broken(*arguments):
+        return model.loss(*arguments) * float("nan")
+
+    with pytest.raises(FloatingPointError, match="loss nan"):
+        trainer.train_step(broken, model, optimizers, batch, TRAIN, 1.0, used)
+    after = snapshot(model, optimizers)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_run_that_diverges_says_where_and_keeps_its_checkpoint(run, small_spec, change):
+    with pytest.raises(UserError, match=r"not finite at step \d+ .*last checkpoint is kept"):
+        run(change(change(small_spec, "recipe", optimizer="adamw", qk_norm=False), "train", adamw_lr=1e38))
+
+
+def test_loss_and_gradient_do_not_depend_on_the_micro_batch(synthetic_tokens):
+    used = setup(DEVICE, 0)
+    batch = torch.from_numpy(TrainLoader(Tokens(synthetic_tokens), 32, 8, 0).batch(0))
+    results, weights = [], []
+    for micro_batch in (1, 2, 8):
+        train = dataclasses.replace(TRAIN, micro_batch=micro_batch)
+        model = GPT(SHAPE, dataclasses.replace(RECIPE, zero_init=False), 257, 32).initialise(0)
+        optimizers = build_optimizers(model, train, RECIPE)
+        results.append(trainer.train_step(model.loss, model, optimizers, batch, train, 1.0, used))
+        weights.append(model.blocks[0].mlp.up.weight.detach())
+    for result, weight in zip(results[1:], weights[1:], strict=True):
+        assert result.loss_nats == pytest.approx(results[0].loss_nats, abs=1e-6)
+        assert result.grad_norm == pytest.approx(results[0].grad_norm, rel=1e-5)
+        torch.testing.assert_close(weight, weights[0], atol=1e-4, rtol=0)
+
+
+def test_validation_depends_on_neither_micro_batch_nor_rng(synthetic_tokens):
+    used = setup(DEVICE, 0)
+    model = GPT(SHAPE, dataclasses.replace(RECIPE, zero_init=False), 257, 32).initialise(0)
+    windows = torch.from_numpy(validation_windows(Tokens(synthetic_tokens), 32, 512))
+    rng, numpy_rng = torch.get_rng_state(), np.random.get_state()[1].copy()
+    losses = [trainer.evaluate(model.loss, windows, m, used) for m in (1, 4, 5, 16)]
+    assert max(losses) - min(losses) < 1e-6
+    assert torch.equal(rng, torch.get_rng_state()) and (numpy_rng == np.random.get_state()[1]).all()
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_training_learns(run, small_spec):
+    finished = run(small_spec)
+    assert finished.val_loss_nats < finished.log[0].loss_nats - 0.5
+
+
+def test_the_cap_stops_a_run_with_a_valid_checkpoint(run, small_spec, change, monkeypatch, capsys):
+    expected = outcome(run(small_spec))
+    paid = change(small_spec, "money", price_usd_per_hour=3600.0, cap_usd=0.5, assumed_mfu=1.0)
+    clock = iter(range(0, 10_000))
+    monkeypatch.setattr(trainer, "time", FakeTime(lambda: next(clock) / 50))
+    with pytest.raises(SystemExit) as stop:
+        run(paid)
+    assert stop.value.code == trainer.BUDGET_EXHAUSTED
+    assert "raise money.cap_usd" in capsys.readouterr().err
+    finished = run(change(paid, "money", cap_usd=1000.0))
+    assert outcome(finished) == expected and finished.measured["resumes"] == 1
+    assert finished.usd_spent() > 0.5
+
+
+def test_a_run_that_would_end_above_the_cap_does_not_start(run, small_spec, change):
+    with pytest.raises(UserError, match=r"money.cap_usd: this run would take .* above the cap of 0.01 \$"):
+        run(change(small_spec, "money", price_usd_per_hour=1e9, cap_usd=0.01))
+    assert not list(Scratch("test", "0" * 16).folder.parent.glob("*/step-*"))
+
+
+class FakeTime:
+    """The trainer's `time` module with a clock of its own."""
+
+    def __init__(self, clock):
+        self.monotonic = clock
+
+
+@pytest.mark.slow
+def test_compiled_bf16_is_bit_stable_and_close_to_eager(run, small_spec, change):
+    compiled = change(small_spec, "device", precision="bf16", compile=True)
+    first, again = run(compiled), run(compiled)
+    if not first.used.compile_used:
+        pytest.skip("no C++ compiler here")
+    assert outcome(first) == outcome(again)
+    assert first.val_loss_nats == pytest.approx(run(small_spec).val_loss_nats, abs=0.05)
