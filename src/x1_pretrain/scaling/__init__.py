@@ -1,0 +1,1 @@
+"""Scaling laws: point fit, posterior, IsoFLOP parabola, prediction, score. Never imports torch."""

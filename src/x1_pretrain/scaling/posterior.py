@@ -1,0 +1,151 @@
+"""What the runs say about the law, as a distribution: it stays honest where three points meet five unknowns.
+
+Model: ln L_observed ~ Normal(ln L(N, D), sigma), with the prior of `prior.py`. Unlike a bootstrap,
+which has no spread when five parameters interpolate three points, its 95% intervals cover.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from x1_pretrain.errors import UserError
+from x1_pretrain.scaling import ensemble
+from x1_pretrain.scaling.law import Law
+from x1_pretrain.scaling.prior import Prior, move_reference
+from x1_pretrain.scaling.runs import Runs
+
+MAX_ENSEMBLES = 5
+DIMENSIONS = 6
+MIN_WALKERS = 2 * (DIMENSIONS + 1)  # of an ensemble: each half spans the space
+KEEP_EVERY = 10
+BURN_IN = 0.3  # of the steps
+SEED = 0
+CANDIDATES = 4000  # prior draws among which the starts are chosen
+PRIOR_DRAWS = 100_000
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Walkers over all ensembles, and steps of each walker. Fixed seed: same input, same interval."""
+
+    walkers: int
+    steps: int
+    seed: int = SEED
+
+    def __post_init__(self) -> None:
+        if not self.ensembles:
+            raise UserError(
+                f"fit.walkers: {self.walkers} cannot make two or more ensembles of an even number of at "
+                f"least {MIN_WALKERS} walkers; take 100, or a multiple of 4 from {2 * MIN_WALKERS}"
+            )
+        if self.steps < 100:
+            raise UserError(f"fit.draws: {self.steps} steps are too few; take at least 100, better 6000")
+
+    @property
+    def ensembles(self) -> int:
+        """Into how many ensembles the walkers are divided, at most 5; 0 if they cannot be."""
+        possible = [
+            k
+            for k in range(2, MAX_ENSEMBLES + 1)
+            if self.walkers % (2 * k) == 0 and self.walkers // k >= MIN_WALKERS
+        ]
+        return max(possible, default=0)
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Draws of laws and of the noise: each array has shape (ensembles, draws)."""
+
+    law: Law
+    sigma: np.ndarray
+    acceptance: float
+    shift: np.ndarray  # of the six coordinates' means from the prior's, in its standard deviations
+    prior_law: Law  # draws of the prior alone, shape (PRIOR_DRAWS,)
+    prior_sigma: np.ndarray
+    sampling: Sampling
+
+    def predictive_loss(self, N: float, D: float) -> np.ndarray:
+        """Draws of a new observed loss in nats, noise included, at (N, D); shape (ensembles, draws)."""
+        noise = np.random.default_rng(self.sampling.seed + 1).standard_normal(self.sigma.shape)
+        return self.law.loss(N, D) * np.exp(self.sigma * noise)
+
+
+@dataclass(frozen=True)
+class Target:
+    """The posterior density of one set of runs, in coordinates at the geometric mean of their N and D.
+
+    There the coordinates are nearly independent; at the prior's own reference point, decades away
+    for small runs, they lie along a thin curved ridge in which walkers get stuck.
+    """
+
+    x: np.ndarray  # ln N, centred
+    y: np.ndarray  # ln D, centred
+    log_loss: np.ndarray
+    prior: Prior
+    offset_n: float  # ln of the runs' geometric mean N over the prior's N0; D likewise
+    offset_d: float
+
+    @classmethod
+    def of(cls, runs: Runs, prior: Prior) -> "Target":
+        x, y = np.log(runs.N / prior.N0), np.log(runs.D / prior.D0)
+        offset_n, offset_d = float(x.mean()), float(y.mean())
+        return cls(x - offset_n, y - offset_d, np.log(runs.loss_nats), prior, offset_n, offset_d)
+
+    def log_shape(self, theta: np.ndarray) -> np.ndarray:
+        """ln(L / T) at every run, for rows of centred theta: (k, 6) -> (k, n)."""
+        s = 1 / (1 + np.exp(-theta[:, 1]))
+        d_share = (1 - s) / (1 + np.exp(theta[:, 2]))
+        exponents = np.exp(theta[:, 3:5])
+        return np.log(
+            s[:, None]
+            + (1 - s - d_share)[:, None] * np.exp(-exponents[:, :1] * self.x)
+            + d_share[:, None] * np.exp(-exponents[:, 1:] * self.y)
+        )
+
+    def log_density(self, theta: np.ndarray) -> np.ndarray:
+        """Log posterior density, up to a constant, of rows of centred theta: (k, 6) -> (k,)."""
+        residual = self.log_shape(theta) + theta[:, :1] - self.log_loss
+        fit = np.einsum("ij,ij->i", residual, residual) * np.exp(-2 * theta[:, 5])
+        at_prior = move_reference(theta, -self.offset_n, -self.offset_d)
+        standard = (at_prior - self.prior.mean) / self.prior.sd
+        penalty = np.einsum("ij,ij->i", standard, standard)
+        return -0.5 * (fit + penalty) - len(self.log_loss) * theta[:, 5]
+
+    def starts(self, sampling: Sampling) -> np.ndarray:
+        """Each ensemble starts at the best of its own prior draws, after their scale T was fitted."""
+        walkers = sampling.walkers // sampling.ensembles
+        starts = []
+        for k in range(sampling.ensembles):
+            draws = self.prior.sample(CANDIDATES, sampling.seed + 100 + k)
+            theta = move_reference(draws, self.offset_n, self.offset_d)
+            theta[:, 0] = (self.log_loss - self.log_shape(theta)).mean(axis=1)
+            best = np.argsort(-self.log_density(theta), kind="stable")[:walkers]
+            # The halves of an ensemble should not be the better and the worse ones.
+            starts.append(np.concatenate([theta[best[::2]], theta[best[1::2]]]))
+        return np.stack(starts)
+
+
+def sample_posterior(runs: Runs, prior: Prior, sampling: Sampling) -> Posterior:
+    """The posterior of a law by independent ensembles; deterministic."""
+    target = Target.of(runs, prior)
+    draws = ensemble.sample(
+        target.log_density,
+        target.starts(sampling),
+        steps=sampling.steps,
+        burn_in=int(BURN_IN * sampling.steps),
+        thin=KEEP_EVERY,
+        seed=sampling.seed,
+    )
+    flat = draws.theta.reshape(-1, DIMENSIONS)
+    theta = move_reference(flat, -target.offset_n, -target.offset_d)
+    prior_theta = prior.sample(PRIOR_DRAWS, sampling.seed)
+    shape = draws.theta.shape
+    return Posterior(
+        law=prior.law(theta.reshape(shape)),
+        sigma=np.exp(theta[:, 5]).reshape(shape[:2]),
+        acceptance=draws.acceptance,
+        shift=(theta.mean(axis=0) - prior.mean) / prior.sd,
+        prior_law=prior.law(prior_theta),
+        prior_sigma=np.exp(prior_theta[:, 5]),
+        sampling=sampling,
+    )

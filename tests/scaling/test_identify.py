@@ -1,0 +1,45 @@
+import numpy as np
+
+from x1_pretrain.config import Fit
+from x1_pretrain.scaling.fit import infer
+from x1_pretrain.scaling.identify import jacobian
+from x1_pretrain.scaling.law import Law
+from x1_pretrain.scaling.published import BESIROGLU
+
+
+def test_three_points_have_rank_three(three_runs):
+    matrix = jacobian(three_runs, BESIROGLU.law)
+    assert matrix.rank == 3 and matrix.condition is None
+
+
+def test_more_budgets_condition_the_problem_better(runs_of):
+    def condition(budgets, sizes):
+        C, N = (grid.ravel() for grid in np.meshgrid(budgets, sizes))
+        runs = runs_of(N, C / 6 / N, np.full(len(N), 3.0))
+        return jacobian(runs, BESIROGLU.law).condition
+
+    one = condition([1.35e17], np.geomspace(5e6, 1e8, 25))
+    five = condition(np.geomspace(1.35e16, 1.35e18, 5), np.geomspace(5e6, 1e8, 5))
+    assert 2e4 < one < 2e5 and 500 < five < 2000
+
+
+def test_three_points_are_not_identified_and_the_reasons_are_numbers(three_study):
+    assert not three_study.identified
+    assert any("3 runs" in reason for reason in three_study.doubts)
+    assert any("1 FLOPs budget;" in reason for reason in three_study.doubts)
+
+
+def test_many_points_over_five_budgets_are_identified(runs_of):
+    C, factor = (g.ravel() for g in np.meshgrid(np.geomspace(1e16, 1e20, 5), [0.2, 0.5, 1, 2, 5]))
+    law = BESIROGLU.law
+    N = law.n_opt(C) * factor
+    noise = np.exp(0.003 * np.random.default_rng(1).standard_normal(25))
+    runs = runs_of(N, C / 6 / N, law.loss(N, C / 6 / N) * noise)
+    study = infer(runs, Fit(bootstrap=0, walkers=100, draws=1500, target_params=1e9))
+    assert study.identified, study.doubts
+
+
+def test_runs_that_contradict_the_prior_are_not_identified(tiny_runs, quick):
+    odd = Law(E=2.0, A=30.0, alpha=0.32, B=160.0, beta=0.34)  # E is 93% of the loss at 25M, 1B
+    doubts = infer(tiny_runs(odd), quick).doubts
+    assert any("disagree with the prior: logit_s lies +" in reason for reason in doubts)

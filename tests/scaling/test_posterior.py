@@ -1,0 +1,106 @@
+import time
+
+import numpy as np
+import pytest
+
+from x1_pretrain.errors import UserError
+from x1_pretrain.scaling import ensemble
+from x1_pretrain.scaling.intervals import interval, interval_with_error
+from x1_pretrain.scaling.posterior import Sampling, sample_posterior
+from x1_pretrain.scaling.prior import load_prior
+
+SHORT = Sampling(walkers=100, steps=1000)
+
+
+def test_the_sampler_draws_a_correlated_normal():
+    cov = np.array([[1.0, 0.9], [0.9, 1.0]]) * 4
+    precision = np.linalg.inv(cov)
+    start = np.random.default_rng(0).standard_normal((4, 20, 2))
+    draws = ensemble.sample(
+        lambda t: -0.5 * np.einsum("ki,ij,kj->k", t - 3, precision, t - 3),
+        start, steps=4000, burn_in=500, thin=5, seed=1,
+    )  # fmt: skip
+    flat = draws.theta.reshape(-1, 2)
+    assert flat.mean(axis=0) == pytest.approx([3, 3], abs=0.15)
+    assert np.cov(flat.T) == pytest.approx(cov, abs=0.4)
+    assert 0.4 < draws.acceptance < 0.9
+
+
+def test_three_points_give_the_interval_computed_elsewhere(three_study):
+    law = three_study.posterior.law
+    found = interval(law.n_opt(1.35e17))
+    assert found["ci95"] == pytest.approx([2.89e7, 4.55e7], rel=0.08)
+    assert found["median"] == pytest.approx(3.36e7, rel=0.03)
+    assert interval(law.alpha)["ci95"] == pytest.approx([0.22, 0.41], abs=0.02)
+    low, high = interval(law.d_opt(1e9) / 1e9)["ci95"]
+    assert low == pytest.approx(4.3, rel=0.15) and 180 < high < 350
+
+
+def test_the_same_runs_give_the_same_draws_and_another_seed_the_same_answer(tiny_runs):
+    prior, runs = load_prior(), tiny_runs()
+    first, again = (sample_posterior(runs, prior, SHORT) for _ in range(2))
+    assert np.array_equal(first.law.A, again.law.A)
+    other = sample_posterior(runs, prior, Sampling(walkers=100, steps=1000, seed=5))
+    a = interval_with_error(np.log(first.law.d_opt(1e9)))
+    b = interval_with_error(np.log(other.law.d_opt(1e9)))
+    for end in (0, 1):
+        error = np.hypot(a["mc_error"][end], b["mc_error"][end])
+        assert abs(a["ci95"][end] - b["ci95"][end]) < 6 * error + 0.05
+
+
+def test_a_dozen_points_take_under_two_seconds(tiny_runs):
+    before = time.process_time()
+    sample_posterior(tiny_runs(), load_prior(), Sampling(walkers=100, steps=6000))
+    assert time.process_time() - before < 2.0
+
+
+def test_twelve_branch_points_say_more_than_three(tiny_study, three_study):
+    def width(study):
+        low, high = interval(np.log(study.posterior.law.d_opt(1e9)))["ci95"]
+        return high - low
+
+    assert width(tiny_study) < width(three_study) / 1.3
+
+
+def test_intervals_cover_truths_drawn_from_the_prior(tiny_runs):
+    """Simulation-based, in small: 20 laws, three quantities; at 95% each misses 1 on average."""
+    prior = load_prior()
+    truths = prior.sample(20, seed=11)
+    hits = np.zeros(3)
+    for i, theta in enumerate(truths):
+        law = prior.law(theta)
+        sigma = np.exp(theta[5])
+        runs = tiny_runs(law, noise=sigma, seed=i)
+        posterior = sample_posterior(runs, prior, SHORT)
+        noise = np.exp(sigma * np.random.default_rng(1000 + i).standard_normal())
+        for j, (draws, truth) in enumerate(
+            (
+                (posterior.law.d_opt(1e9), law.d_opt(1e9)),
+                (posterior.law.alpha, law.alpha),
+                (posterior.predictive_loss(442_368, 7_536_640), law.loss(442_368, 7_536_640) * noise),
+            )
+        ):
+            low, high = interval(draws)["ci95"]
+            hits[j] += low <= truth <= high
+    assert (hits >= 16).all() and hits.sum() >= 53, hits
+
+
+def test_noise_widens_a_prediction(tiny_study):
+    posterior = tiny_study.posterior
+    mean = interval(posterior.law.loss(442_368, 7_536_640))["ci95"]
+    observed = interval(posterior.predictive_loss(442_368, 7_536_640))["ci95"]
+    assert observed[0] < mean[0] and observed[1] > mean[1]
+
+
+@pytest.mark.parametrize(
+    ("walkers", "steps", "says"),
+    [(30, 6000, "multiple of 4 from 28"), (75, 6000, "75"), (100, 10, "too few")],
+)
+def test_settings_that_cannot_sample_are_refused(walkers: int, steps: int, says: str):
+    with pytest.raises(UserError, match=says):
+        Sampling(walkers=walkers, steps=steps)
+
+
+@pytest.mark.parametrize(("walkers", "ensembles"), [(100, 5), (40, 2), (60, 3), (28, 2)])
+def test_walkers_are_divided_into_ensembles_that_span_the_space(walkers: int, ensembles: int):
+    assert Sampling(walkers=walkers, steps=600).ensembles == ensembles
