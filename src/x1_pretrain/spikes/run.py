@@ -1,0 +1,124 @@
+"""Stage `spike` from end to end: the lab is set up as any run is, and its findings are written."""
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from x1_pretrain import determinism
+from x1_pretrain.config import Profile, Study
+from x1_pretrain.corpus.loader import Tokens, TrainLoader, validation_windows
+from x1_pretrain.corpus.tokenizer import load_saved_tokenizer
+from x1_pretrain.deliverables.files import write_bytes, write_json, write_text
+from x1_pretrain.errors import UserError
+from x1_pretrain.spikes.arrays import log_csv, npz, token_counts
+from x1_pretrain.spikes.data_tests import Corpus, count_corpus
+from x1_pretrain.spikes.incident import investigate
+from x1_pretrain.spikes.lab import Lab, Stream
+from x1_pretrain.spikes.monitor import Alarm, SpikeMonitor
+from x1_pretrain.spikes.record import Facts, Text, as_json, series
+from x1_pretrain.spikes.trainer import TorchTrainer
+
+PROBE_BATCHES = 4
+# Enough for bigrams, and the same time for any corpus: 16 pieces spread over the train split.
+CORPUS_PIECES, CORPUS_TOKENS = 16, 4_000_000
+
+
+def run_spike_lab(study: Study, tokens_dir: Path, incident_dir: Path, measured: Path) -> None:
+    """Run the incident of `study` and write log.csv, incident.json, histogram.npz, and `measured`.
+
+    Only `measured` holds the time. Raises `UserError` if the profile's spike section cannot work.
+    """
+    start = time.monotonic()
+    profile, seed = study.profile, study.choice.seed
+    check_spike(profile)
+    tokens = Tokens(tokens_dir)
+    lab = _build_lab(study, tokens)
+    corpus = _count(tokens)
+    noticed: dict[int, str] = {}
+
+    def notice(alarm: Alarm) -> None:
+        noticed[alarm.step] = datetime.now(UTC).isoformat(timespec="seconds")
+
+    findings = investigate(lab, corpus, SpikeMonitor(), profile.spike.steps, notice)
+    model = study.choice.spike.model
+    facts = Facts(
+        run_id=f"spike-{model}-seed{seed}",
+        model=model,
+        seed=seed,
+        N=study.shape_of(model).N,
+        steps=profile.spike.steps,
+        batch_tokens=profile.train.batch_tokens,
+        warmup_steps=profile.train.warmup_steps,
+        peak_lr=peak_lr(study),
+    )
+    tokenizer = load_saved_tokenizer(tokens_dir)
+    loader = _loader(study, tokens)
+    text = Text(tokenizer.decode, lambda number: loader.document_ids(number - 1)[0])
+    spike = as_json(findings, facts, lab.stream, corpus, text)
+    write_json(incident_dir / "incident.json", {"spike": spike, "series": series(findings)})
+    write_text(incident_dir / "log.csv", log_csv(findings, facts.peak_lr))
+    counts = token_counts(lab.stream, findings.offending)
+    write_bytes(incident_dir / "histogram.npz", npz(batch=counts, corpus=corpus.unigrams))
+    first = findings.incident.alarms[0].step
+    elapsed_s = round(time.monotonic() - start, 3)
+    write_json(
+        measured,
+        {"detected_utc": noticed[first], "elapsed_s": elapsed_s, "run_id": facts.run_id},
+    )
+
+
+def check_spike(profile: Profile) -> None:
+    """Refuse, before any compute, an incident that the monitor could not see or the run not hold."""
+    spike, monitor = profile.spike, SpikeMonitor()
+    if spike.batches < 1:
+        raise UserError(f"profile key spike.batches: {spike.batches} is not at least 1")
+    earliest = 2 * monitor.min_values
+    if spike.at_step < earliest:
+        raise UserError(
+            f"profile key spike.at_step: {spike.at_step} is too early, the monitor needs "
+            f"{monitor.min_values} steps and the replays two snapshots; use at least {earliest}"
+        )
+    if spike.at_step + spike.batches + 20 > spike.steps:
+        raise UserError(
+            f"profile key spike.steps: {spike.steps} leaves no room to recover; use at least "
+            f"{spike.at_step + spike.batches + 20}"
+        )
+
+
+def peak_lr(study: Study) -> float:
+    """The lr that logs show: Muon's, or AdamW's where it is the only optimizer."""
+    train = study.profile.train
+    return train.muon_lr if study.choice.recipe.optimizer == "muon" else train.adamw_lr
+
+
+def _loader(study: Study, tokens: Tokens) -> TrainLoader:
+    train = study.profile.train
+    return TrainLoader(tokens, train.seq_len, train.batch_sequences, study.choice.seed)
+
+
+def _build_lab(study: Study, tokens: Tokens) -> Lab:
+    profile, seed = study.profile, study.choice.seed
+    train, spike = profile.train, profile.spike
+    used = determinism.setup(profile.device, seed)
+    loader = _loader(study, tokens)
+    stream = Stream(
+        clean=lambda number: loader.batch(number - 1),
+        injection=study.choice.spike.injection,
+        first=spike.at_step,
+        last=spike.at_step + spike.batches - 1,
+        n_vocab=tokens.n_vocab,
+        seed=seed,
+    )
+    rows = train.batch_sequences
+    held_out = validation_windows(tokens, train.seq_len, PROBE_BATCHES * train.batch_tokens)
+    probes = tuple(held_out[i * rows : (i + 1) * rows] for i in range(PROBE_BATCHES))
+    shape, recipe = study.shape_of(study.choice.spike.model), study.choice.recipe
+    trainer = TorchTrainer(shape, recipe, train, tokens.n_vocab, seed, used)
+    return Lab(trainer, stream, probes, train.warmup_steps)
+
+
+def _count(tokens: Tokens) -> Corpus:
+    total = tokens.count("train")
+    length = min(total // CORPUS_PIECES, CORPUS_TOKENS // CORPUS_PIECES)
+    starts = [total * piece // CORPUS_PIECES for piece in range(CORPUS_PIECES)]
+    return count_corpus((tokens.read("train", start, length) for start in starts), tokens.n_vocab)

@@ -1,0 +1,99 @@
+"""The real trainer behind the lab's protocol: the same model, optimizers and step as any run."""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from x1_pretrain import checkpoint
+from x1_pretrain.config import ModelShape, Recipe, Train
+from x1_pretrain.determinism import Used
+from x1_pretrain.model import GPT
+from x1_pretrain.optim import build_optimizers
+from x1_pretrain.spikes.lab import Step
+from x1_pretrain.train import compiled, evaluate, train_step
+
+MAX_UPDATE_RMS = 1.0
+
+
+class TorchTrainer:
+    """See `lab.Trainer`. Snapshots hold weights, optimizer state and RNG streams."""
+
+    def __init__(
+        self, shape: ModelShape, recipe: Recipe, train: Train, n_vocab: int, seed: int, used: Used
+    ) -> None:
+        self.train, self.used = train, used
+        self.model = GPT(shape, recipe, n_vocab, train.seq_len).initialise(seed).to(used.device)
+        self.optimizers = build_optimizers(self.model, train, recipe)
+        self.loss_function = compiled(self.model, used)
+
+    def step(
+        self, batch: np.ndarray, lr_scale: float, watch: bool = False, clip_update: bool = False
+    ) -> Step:
+        """One optimizer step; see `lab.Trainer.step`."""
+        watch = watch or clip_update
+        before = self._weights() if watch else []
+        tokens = torch.from_numpy(batch).to(self.used.device)
+        try:
+            result = train_step(
+                self.loss_function,
+                self.model,
+                self.optimizers,
+                tokens,
+                self.train,
+                lr_scale,
+                self.used,
+            )
+        except FloatingPointError:  # the optimizer was not touched; the monitor will say so
+            return Step(math.nan, math.nan, None)
+        rms = self._update_rms(before, clip_update) if watch else None
+        return Step(result.loss_nats, result.grad_norm, rms)
+
+    def loss(self, batch: np.ndarray) -> float:
+        """Mean loss in nats, forward only."""
+        tokens = torch.from_numpy(batch).to(self.used.device)
+        return evaluate(self.loss_function, tokens, self.train.micro_batch, self.used)
+
+    @torch.no_grad()
+    def token_losses(self, batch: np.ndarray) -> np.ndarray:
+        """Loss of every target in nats, [B, T], forward only."""
+        tokens = torch.from_numpy(batch).to(self.used.device)
+        with self.used.autocast():
+            losses = self.model.loss(tokens[:, :-1], tokens[:, 1:], reduction="none")
+        return losses.view(batch.shape[0], -1).cpu().numpy()
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """A copy of everything an update reads or writes."""
+        return checkpoint.snapshot(self.model, self.optimizers)
+
+    def restore(self, snapshot: dict[str, Tensor]) -> None:
+        """Go back to a copy; it stays usable."""
+        checkpoint.restore(snapshot, self.model, self.optimizers)
+
+    def _weights(self) -> list[Tensor]:
+        """Copies of all weights, in the order of the optimizers' groups."""
+        return [weight.detach().clone() for weight, _ in self._weights_and_lr()]
+
+    def _weights_and_lr(self) -> list[tuple[Tensor, float]]:
+        return [
+            (weight, group["lr"])
+            for optimizer in self.optimizers
+            for group in optimizer.param_groups
+            for weight in group["params"]
+        ]
+
+    @torch.no_grad()
+    def _update_rms(self, before: list[Tensor], clip: bool) -> float:
+        """Largest RMS of a tensor's update over its lr; with `clip` each is scaled down to 1.
+
+        As StableAdamW clips (Wortsman et al. 2023), but on the update itself, so that no optimizer
+        needs to know. Where AdamW's second moment is in good order, it is below 1.
+        """
+        largest = 0.0
+        for old, (weight, lr) in zip(before, self._weights_and_lr(), strict=True):
+            rms = (weight - old).square().mean().sqrt().item() / lr
+            largest = max(largest, rms)
+            if clip and rms > MAX_UPDATE_RMS:
+                weight.copy_(torch.lerp(old, weight, MAX_UPDATE_RMS / rms))
+        return largest

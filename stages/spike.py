@@ -1,0 +1,16 @@
+"""Stage `spike`: an incident in a short run, its replays, its cause and its recovery."""
+
+from x1_pretrain import paths
+from x1_pretrain.config import load_study
+from x1_pretrain.errors import exit_on_user_error
+from x1_pretrain.spikes.run import run_spike_lab
+
+
+@exit_on_user_error
+def main() -> None:
+    measured = paths.MEASURED / "spike.json"
+    run_spike_lab(load_study(), paths.TOKENS, paths.SPIKE_INCIDENT, measured)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""The torch trainer keeps the lab's protocol: exact rewinds, an update clip that clips."""
+
+import numpy as np
+import pytest
+import torch
+
+from x1_pretrain.config import ModelShape, Recipe, Train
+from x1_pretrain.determinism import Used
+from x1_pretrain.spikes.trainer import TorchTrainer
+
+V, T, B = 64, 16, 4
+SHAPE = ModelShape(n_layer=1, d_model=16, n_head=2, n_kv_head=2, flops=1e9)
+TRAIN = Train(
+    seq_len=T, batch_sequences=B, micro_batch=2, warmup_steps=2, cooldown_fraction=0.2, muon_lr=0.02,
+    adamw_lr=0.004, weight_decay=0.0, momentum=0.95, beta1=0.9, beta2=0.95, eps=1e-8, grad_clip=1.0,
+    val_tokens=64, evaluations=1, checkpoint_every=10,
+)  # fmt: skip
+EAGER = Used("cpu", "test", 1, "fp32", "fp32", False, False, "sdpa", "sdpa", True)
+
+
+def trainer(optimizer: str = "muon") -> TorchTrainer:
+    recipe = Recipe(optimizer=optimizer, activation="relu2", qk_norm=True, zero_init=True, tied_head=False)
+    return TorchTrainer(SHAPE, recipe, TRAIN, V, seed=0, used=EAGER)
+
+
+def batch(number: int) -> np.ndarray:
+    return np.random.default_rng(number).integers(0, V, size=(B, T + 1))
+
+
+def test_a_restored_state_trains_on_bit_for_bit():
+    real = trainer()
+    for number in range(3):
+        real.step(batch(number), 1.0)
+    saved = real.snapshot()
+    first = [real.step(batch(number), 1.0) for number in range(3, 8)]
+    for _ in range(2):  # a snapshot stays usable
+        real.restore(saved)
+        real.loss(batch(99))  # looking changes nothing
+        assert [real.step(batch(number), 1.0) for number in range(3, 8)] == first
+
+
+def test_watching_does_not_change_the_run():
+    plain, watched = trainer(), trainer()
+    for number in range(4):
+        a, b = plain.step(batch(number), 1.0), watched.step(batch(number), 1.0, watch=True)
+        assert (a.loss_nats, a.grad_norm, a.update_rms) == (b.loss_nats, b.grad_norm, None)
+        assert b.update_rms > 0
+
+
+def test_losses_agree():
+    real = trainer()
+    real.step(batch(0), 1.0)
+    losses = real.token_losses(batch(1))
+    assert losses.shape == (B, T)
+    assert real.loss(batch(1)) == pytest.approx(losses.mean(), rel=1e-5)
+
+
+def test_stale_second_moment_shows_in_the_update_rms_and_is_clipped():
+    real = trainer("adamw")
+    for number in range(20):
+        real.step(batch(number), 1.0)
+    for optimizer in real.optimizers:
+        for state in optimizer.state.values():
+            state["exp_avg_sq"].mul_(1e-4)
+    before = {name: weight.detach().clone() for name, weight in real.model.named_parameters()}
+    step = real.step(batch(20), 1.0, clip_update=True)
+    assert step.update_rms > 1.0
+    for name, weight in real.model.named_parameters():
+        rms = (weight - before[name]).square().mean().sqrt().item() / TRAIN.adamw_lr
+        assert rms <= 1.0 + 1e-4
+
+
+def test_a_step_that_is_not_finite_is_reported_and_leaves_the_weights():
+    real = trainer()
+    with torch.no_grad():
+        real.model.head.weight.fill_(float("nan"))
+    before = real.model.embedding.weight.detach().clone()
+    assert np.isnan(real.step(batch(0), 1.0).loss_nats)
+    assert torch.equal(real.model.embedding.weight, before)
