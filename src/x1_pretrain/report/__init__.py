@@ -1,0 +1,1 @@
+"""Figures and the one-page HTML report."""
