@@ -1,0 +1,55 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from x1_pretrain import paths
+from x1_pretrain.config import Device, ModelShape, Recipe, Train, load_profile
+from x1_pretrain.deliverables.manifest import build_manifest
+from x1_pretrain.deliverables.problems import InvalidDeliverablesError
+from x1_pretrain.deliverables.schemas import load_validator
+from x1_pretrain.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+OF_THE_STAGE = ("price_usd_per_hour", "price_source", "price_date", "cap_usd", "mlflow")
+FREE = load_profile(ROOT / paths.PROFILES / "tiny.yaml").money
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> dict:
+    monkeypatch.chdir(ROOT)
+    example = ROOT / paths.SCHEMAS / "examples/valid/manifest.tiny.json"
+    manifest = json.loads(example.read_text(encoding="utf-8"))
+    return {key: value for key, value in manifest.items() if key not in OF_THE_STAGE}
+
+
+def test_a_manifest_is_the_run_and_its_price(run: dict):
+    manifest = build_manifest(run, FREE)
+    assert {key: manifest[key] for key in run} == run
+    assert set(manifest) == {*run, *OF_THE_STAGE}
+    assert manifest["cap_usd"] == 50.0
+
+
+def test_the_same_run_has_the_same_manifest(run: dict):
+    assert json.dumps(build_manifest(run, FREE)) == json.dumps(build_manifest(run, FREE))
+
+
+def test_dollars_spent_at_no_price_are_refused(run: dict):
+    with pytest.raises(UserError, match=r"usd_spent is 3\.5, but money\.price_usd_per_hour"):
+        build_manifest({**run, "usd_spent": 3.5}, FREE)
+
+
+def test_a_run_that_lacks_a_fact_is_refused(run: dict):
+    del run["state_sha256"]
+    with pytest.raises(InvalidDeliverablesError, match="missing key 'state_sha256'"):
+        build_manifest(run, FREE)
+
+
+@pytest.mark.parametrize(
+    ("section", "cls"),
+    [("device", Device), ("train", Train), ("shape", ModelShape), ("recipe", Recipe)],
+)
+def test_the_schema_has_every_key_of_the_configuration(section: str, cls: type):
+    schema = load_validator("manifest", ROOT / paths.SCHEMAS).schema
+    properties = schema["properties"]["config"]["properties"][section]["properties"]
+    assert set(properties) == set(cls.__dataclass_fields__)
