@@ -23,7 +23,7 @@ help:
 	@echo "make report  the report alone"
 	@echo "make test    the tests"
 	@echo "make check   format, lint, schemas, profiles, and every committed deliverable against dvc.lock"
-	@echo "make clean   removes the environment, scratch and caches; keeps results and DVC's cache"
+	@echo "make clean   removes the environment, scratch and caches; keeps results, DVC's cache and the sum spent"
 
 setup: $(READY)
 
@@ -58,6 +58,8 @@ check: $(READY)
 	$(ACTIVATED) python -m pytest tests/deliverables/test_examples.py tests/test_profiles.py
 	$(ACTIVATED) python -m x1_pretrain.deliverables.verify
 
+# The ledger stays: money spent is not scratch, and the cap counts it.
 clean:
-	rm -rf $(VENV) .scratch .cache .pytest_cache .ruff_cache .hypothesis build src/*.egg-info
+	[ ! -d .scratch ] || find .scratch -mindepth 1 -maxdepth 1 ! -name ledger.jsonl -exec rm -rf {} +
+	rm -rf $(VENV) .cache .pytest_cache .ruff_cache .hypothesis build src/*.egg-info
 	find src stages tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,9 +1,9 @@
 """Stage `collect`: the sweep's runs as one table, runs.csv."""
 
 from x1_pretrain import paths
-from x1_pretrain.config import load_study
 from x1_pretrain.errors import exit_on_user_error
 from x1_pretrain.scaling.collect import collect
+from x1_pretrain.study import load_study
 
 
 @exit_on_user_error

@@ -1,10 +1,10 @@
 """Stage `curate`: data/raw into kept, deduplicated, split documents."""
 
 from x1_pretrain import paths
-from x1_pretrain.config import load_study, profile_path
 from x1_pretrain.corpus.curation import curate
 from x1_pretrain.deliverables.files import write_json
 from x1_pretrain.errors import exit_on_user_error
+from x1_pretrain.study import load_study, profile_path
 
 
 @exit_on_user_error

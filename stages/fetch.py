@@ -1,9 +1,9 @@
 """Stage `fetch`: pinned, hash-checked sources of text into data/raw."""
 
 from x1_pretrain import paths
-from x1_pretrain.config import load_study, profile_path
 from x1_pretrain.corpus.sources import fetch_all
 from x1_pretrain.errors import exit_on_user_error
+from x1_pretrain.study import load_study, profile_path
 
 
 @exit_on_user_error

@@ -1,11 +1,11 @@
 """Stage `fit`: the scaling law of runs.csv, with its intervals."""
 
 from x1_pretrain import paths
-from x1_pretrain.config import load_study
 from x1_pretrain.deliverables.files import write_json
 from x1_pretrain.errors import exit_on_user_error
 from x1_pretrain.scaling.fit import fit_json, infer
 from x1_pretrain.scaling.runs import read_runs
+from x1_pretrain.study import load_study
 
 
 @exit_on_user_error

@@ -1,10 +1,10 @@
 """Stage `inference`: the selected run's checkpoint in every number format."""
 
 from x1_pretrain import paths
-from x1_pretrain.config import load_study
 from x1_pretrain.determinism import setup
 from x1_pretrain.errors import exit_on_user_error
 from x1_pretrain.inference import write_inference
+from x1_pretrain.study import load_study
 
 
 @exit_on_user_error

@@ -1,9 +1,9 @@
 """Stage `loss-curve`: the picture of the selected run's curve.csv."""
 
 from x1_pretrain import paths
-from x1_pretrain.config import load_study
 from x1_pretrain.errors import exit_on_user_error
 from x1_pretrain.report.figures import write_loss_curve
+from x1_pretrain.study import load_study
 
 
 @exit_on_user_error

@@ -1,10 +1,10 @@
 """Stage `manifest`: what ran, with what, at which price, with which result."""
 
 from x1_pretrain import paths
-from x1_pretrain.config import load_study
 from x1_pretrain.deliverables.files import read_json, write_json
 from x1_pretrain.deliverables.manifest import build_manifest
 from x1_pretrain.errors import exit_on_user_error
+from x1_pretrain.study import load_study
 
 
 @exit_on_user_error

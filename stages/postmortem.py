@@ -1,8 +1,8 @@
 """Stage `postmortem`: the incident as spike.json, spike.png and spike-postmortem.md."""
 
-from x1_pretrain.config import load_study
 from x1_pretrain.errors import exit_on_user_error
 from x1_pretrain.spikes.postmortem import write_postmortem
+from x1_pretrain.study import load_study
 
 
 @exit_on_user_error

@@ -1,13 +1,13 @@
 """Stage `predict`: D_opt of the target size and the loss of the runs the fit has not seen."""
 
 from x1_pretrain import paths
-from x1_pretrain.config import load_study
 from x1_pretrain.deliverables.files import read_json, write_json, write_text
 from x1_pretrain.errors import exit_on_user_error
 from x1_pretrain.scaling.fit import infer
 from x1_pretrain.scaling.prediction import planned_runs, prediction_json
 from x1_pretrain.scaling.prediction_text import prediction_markdown
 from x1_pretrain.scaling.runs import read_runs
+from x1_pretrain.study import load_study
 
 
 @exit_on_user_error

@@ -1,9 +1,9 @@
 """Stage `spike`: an incident in a short run, its replays, its cause and its recovery."""
 
 from x1_pretrain import paths
-from x1_pretrain.config import load_study
 from x1_pretrain.errors import exit_on_user_error
 from x1_pretrain.spikes.run import run_spike_lab
+from x1_pretrain.study import load_study
 
 
 @exit_on_user_error

@@ -3,10 +3,10 @@
 import sys
 
 from x1_pretrain import paths, record
-from x1_pretrain.config import load_study
 from x1_pretrain.deliverables.files import write_json
 from x1_pretrain.errors import exit_on_user_error
 from x1_pretrain.run_spec import spec_of
+from x1_pretrain.study import load_study
 from x1_pretrain.tracking import default_uri
 from x1_pretrain.train import train
 
@@ -14,7 +14,7 @@ from x1_pretrain.train import train
 @exit_on_user_error
 def main() -> None:
     study, model = load_study(), sys.argv[1]
-    spec = spec_of(study, model, "sweep", study.profile.sweep.branches)
+    spec = spec_of(study, model, "sweep", f"sweep-{model}", study.profile.sweep.branches)
     folder = paths.SWEEP / model
 
     def deliver(finished: record.Finished) -> None:

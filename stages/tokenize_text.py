@@ -1,11 +1,11 @@
 """Stage `tokenize`: documents into token shards with their index."""
 
 from x1_pretrain import paths
-from x1_pretrain.config import load_study
 from x1_pretrain.corpus.shards import write_tokens
 from x1_pretrain.corpus.tokenizer import load_tokenizer
 from x1_pretrain.deliverables.files import write_json
 from x1_pretrain.errors import exit_on_user_error
+from x1_pretrain.study import load_study
 
 
 @exit_on_user_error

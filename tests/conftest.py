@@ -73,6 +73,7 @@ def small_spec() -> RunSpec:
     """24 steps with one cool-down branch at the half."""
     return RunSpec(
         stage="test",
+        output="test",
         run_id="small-seed0",
         profile="test",
         model="small",

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import resource
 import time
 
 import pytest
@@ -11,6 +12,7 @@ from tests.conftest import RECIPE, SHAPE, TRAIN
 from x1_pretrain import checkpoint
 from x1_pretrain.checkpoint import Scratch, load_model, publish, restore, snapshot, state_hash
 from x1_pretrain.config import as_dict
+from x1_pretrain.deliverables.files import write_json
 from x1_pretrain.errors import UserError
 from x1_pretrain.model import GPT
 from x1_pretrain.optim import build_optimizers
@@ -104,6 +106,55 @@ def test_a_write_that_stops_half_way_leaves_the_earlier_checkpoint(monkeypatch):
     assert not list(scratch.folder.glob(".*tmp"))
 
 
+@pytest.fixture
+def tiny_files():
+    """The system refuses to write more than 512 bytes into one file, as a full disk would."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (512, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_what_safetensors_says_of_a_full_disk_is_one_sentence(tiny_files, tmp_path):
+    model, optimizers = trained()
+    scratch = Scratch("stage", "f" * 64)
+    with pytest.raises(UserError, match=r"the checkpoint could not be written .*make room"):
+        scratch.save("step-000001", snapshot(model, optimizers), {"step": 2})
+    assert not list(scratch.folder.glob("*step*"))
+    with pytest.raises(UserError, match=r"model\.safetensors: could not be written"):
+        publish(tmp_path / "out", model, {})
+
+
+def test_after_all_checkpoints_were_damaged_new_ones_are_kept():
+    model, optimizers = trained()
+    scratch = Scratch("stage", "f" * 64)
+    for save in (41, 42):
+        scratch.save(f"step-{save:06d}", snapshot(model, optimizers), {"step": save})
+        (scratch.folder / f"step-{save:06d}/state.json").write_text("{}")
+    assert scratch.latest() is None
+    scratch.save("step-000001", snapshot(model, optimizers), {"step": 1})
+    assert scratch.latest()[1] == {"step": 1}
+
+
+@pytest.mark.parametrize("damage", ["shape", "truncate", "missing key"])
+def test_a_published_checkpoint_that_is_not_one_is_named(tmp_path, damage):
+    model, _ = trained()
+    info = {"shape": as_dict(SHAPE), "recipe": as_dict(RECIPE), "n_vocab": 40, "seq_len": 8, "tokenizer": "t"}
+    publish(tmp_path / "out", model, info)
+    weights = tmp_path / "out/model.safetensors"
+    if damage == "truncate":
+        os.truncate(weights, weights.stat().st_size - 2)
+    elif damage == "shape":
+        write_json(tmp_path / "out/model.json", info | {"n_vocab": 41})
+    else:
+        del info["recipe"]
+        write_json(tmp_path / "out/model.json", info)
+    name = "model.json: missing key 'recipe'" if damage == "missing key" else "model.safetensors: not the"
+    with pytest.raises(UserError, match=name) as error:
+        load_model(tmp_path / "out")
+    assert "\n" not in str(error.value)
+
+
 def test_only_the_last_checkpoints_are_kept():
     model, optimizers = trained(0)
     scratch = Scratch("stage", "f" * 64)
@@ -144,7 +195,7 @@ def test_a_second_writer_waits_and_names_the_first(tmp_path, capfd):
     with Scratch("stage", "f" * 64).lock() as waited:
         assert waited and time.monotonic() - clock > 0.3
     first.join()
-    assert f"being trained by process {first.pid}" in capfd.readouterr().err
+    assert f"process {first.pid} trains this run; waiting" in capfd.readouterr().err
     with Scratch("stage", "f" * 64).lock() as waited:
         assert not waited
 

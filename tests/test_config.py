@@ -1,5 +1,7 @@
 import dataclasses
+import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -7,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from x1_pretrain import paths
-from x1_pretrain.config import ModelShape, digest, load_profile, load_study
+from x1_pretrain.config import ModelShape, digest
 from x1_pretrain.errors import UserError
+from x1_pretrain.study import load_profile, load_study, refuse_lost_experiment
 
 ROOT = Path(__file__).parents[1]
 TINY = paths.PROFILES / "tiny.yaml"
@@ -57,7 +60,7 @@ def test_the_committed_study_loads(study: Path):
         (paths.PARAMS, "optimizer: muon", "optimizer: lion", "choose one of muon, adamw"),
         (
             TINY,
-            "muon_lr: 0.02",
+            "muon_lr: 0.03",
             'muon_lr: "3e-5"',
             "train.muon_lr: expected a number, found '3e-5'",
         ),
@@ -81,6 +84,27 @@ def test_the_committed_study_loads(study: Path):
         (TINY, "    - 1.0", "    - 0.9", "must increase and end with 1.0"),
         (TINY, "cap_usd: 50.0", "cap_usd: 0", "cap_usd > 0"),
         (TINY, "cooldown_fraction: 0.2", "cooldown_fraction: 0", r"is not in \(0, 1\]"),
+        (paths.PARAMS, "seed: 0", "seed: -1", r"params\.yaml\.seed: -1 is not from 0 to"),
+        (paths.PARAMS, "    - B", "    - A", r"sweep\.models: \['A', 'A', 'C'\] .* each once"),
+        (
+            paths.PARAMS,
+            "    - A\n    - B\n    - C",
+            "    []",
+            r"sweep\.models: \[\] is not a list of one or more",
+        ),
+        (TINY, "    - 0.25", "    - 0.125", r"sweep: branches \[0\.125, 0\.125, .* increase .* none twice"),
+        (TINY, "    - 0.125", "    - 0.0", "must increase and end with 1.0, each above 0"),
+        (TINY, "    - 0.25", "    - 0.75", "must increase and end with 1.0"),
+        (TINY, "    - fp32\n    - bf16", "    - bf16\n    - bf16", r"inference\.formats: .* each once"),
+        (
+            TINY,
+            "min_characters: 80",
+            "min_characters: 400001",
+            "400001 is above curation.max_characters 400000",
+        ),
+        (TINY, "prompt_tokens: 64", "prompt_tokens: 257", "prompt_tokens 257 is above train.seq_len 256"),
+        (TINY, "val_tokens: 131072", "val_tokens: 255", "seq_len 256 is above train.val_tokens 255"),
+        (TINY, "  C:", "  3:", r"tiny\.yaml\.models: the key 3 is not a string"),
     ],
 )
 def test_a_mistake_is_one_sentence_that_names_the_file(
@@ -93,8 +117,50 @@ def test_a_mistake_is_one_sentence_that_names_the_file(
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("keys", "values", "right"),
+    [
+        (
+            "threads shard_tokens seq_len batch_sequences micro_batch val_tokens evaluations "
+            "checkpoint_every n_layer d_model n_head n_kv_head walkers draws steps at_step batches "
+            "prompt_tokens new_tokens",
+            ("0", "-1"),
+            "at least 1",
+        ),
+        ("warmup_steps min_characters max_characters bootstrap", ("-1",), "at least 0"),
+        ("muon_lr adamw_lr eps grad_clip flops target_params", ("0", "-1.0"), "a finite number above 0"),
+        ("weight_decay price_usd_per_hour", ("-0.1",), "at least 0"),
+        ("cooldown_fraction assumed_mfu", ("0.0", "1.5"), r"in \(0, 1\]"),
+        ("momentum beta1 beta2", ("1.0", "-0.1"), r"in \[0, 1\)"),
+        ("val_fraction", ("0.0", "1.0"), "between 0 and 1"),
+    ],
+)
+def test_a_number_outside_its_limit_is_refused_with_what_would_be_right(study: Path, keys, values, right):
+    original = TINY.read_text(encoding="utf-8")
+    for key in keys.split():
+        for value in values:
+            TINY.write_text(re.sub(rf"\b{key}: \S+", f"{key}: {value}", original, count=1), encoding="utf-8")
+            with pytest.raises(UserError, match=rf"^\S+tiny\.yaml\.\S+\.{key}: {value}\S* is not {right}$"):
+                load_study()
+
+
+@pytest.mark.parametrize("value", [".inf", "-.inf", ".nan", "1e400", "1" + "0" * 400])
+def test_a_number_must_be_finite(study: Path, value: str):
+    edit(TINY, "flops: 6.0e+12", f"flops: {value}")
+    with pytest.raises(UserError, match=r"models\.A\.flops: expected a number, found -?(inf|nan)"):
+        load_study()
+
+
+@pytest.mark.parametrize(
+    "changes", [{"n_head": 0}, {"n_kv_head": 0}, {"d_model": 0}, {"n_layer": 0}, {"flops": float("inf")}]
+)
+def test_limits_hold_for_a_shape_made_in_code(changes):
+    with pytest.raises(ValueError, match="is not"):
+        dataclasses.replace(ModelShape(2, 48, 2, 2, 6e12), **changes)
+
+
 def test_a_float_as_dvc_writes_it_is_read(study: Path):
-    edit(TINY, "muon_lr: 0.02", "muon_lr: 3e-05")
+    edit(TINY, "muon_lr: 0.03", "muon_lr: 3e-05")
     assert load_profile(TINY).train.muon_lr == 3e-05
 
 
@@ -116,3 +182,24 @@ def test_a_digest_changes_with_every_field():
         assert digest(other) != digest(shape)
     assert digest(shape, 1) != digest(shape, 2)
     assert digest(shape) == digest(dataclasses.replace(shape))
+
+
+@pytest.mark.parametrize("shallow", [True, False])
+def test_a_temporary_copy_of_a_shallow_clone_is_refused(tmp_path, monkeypatch, shallow):
+    git = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org")
+    origin, clone, copy = tmp_path / "origin", tmp_path / "clone", tmp_path / "copy"
+    subprocess.run([*git, "init", "-q", str(origin)], check=True)
+    for n in range(2):
+        subprocess.run([*git, "-C", str(origin), "commit", "-q", "--allow-empty", "-m", str(n)], check=True)
+    depth = ["--depth", "1"] if shallow else []
+    subprocess.run([*git, "clone", "-q", *depth, f"file://{origin}", str(clone)], check=True)
+    (copy / ".dvc").mkdir(parents=True)
+    (copy / ".dvc/config.local").write_text(f"[cache]\n    dir = {clone}/.dvc/cache\n")
+    monkeypatch.chdir(copy)
+    refuse_lost_experiment()  # not an experiment
+    monkeypatch.setenv("DVC_EXP_BASELINE_REV", "0" * 40)
+    if shallow:
+        with pytest.raises(UserError, match=r"shallow.*git fetch --unshallow"):
+            refuse_lost_experiment()
+    else:
+        refuse_lost_experiment()

@@ -64,6 +64,7 @@ def stage(tmp_path, monkeypatch):
     monkeypatch.setattr("x1_pretrain.inference.Tokens", FakeTokens)
     model = tiny_model()
     info = {"shape": as_dict(SHAPE), "recipe": as_dict(model.recipe), "n_vocab": V, "seq_len": T}
+    info["tokenizer"] = "toy"
     publish(tmp_path / "checkpoint", model, info)
 
     def run(formats=("fp32", "bf16", "int8"), prompt=8, new=3, price=0.0, name="out"):

@@ -14,9 +14,6 @@ PACKAGE = ROOT / "src/x1_pretrain"
 INERT = {
     "__init__",
     "budget_guard",
-    "config",
-    "deliverables.files",
-    "economics.cost",
     "economics.estimate",
     "economics.hardware",
     "economics.ledger",
@@ -25,6 +22,7 @@ INERT = {
     "meters",
     "paths",
     "progress",
+    "study",
     "tracking",
     "typed_yaml",
 }
@@ -47,12 +45,12 @@ def file_of(module: str) -> Path:
     return PACKAGE / f"{module.replace('.', '/')}.py"
 
 
-def closure(stage_file: Path) -> set[str]:
+def closure(stage_file: Path, left_out: set[str] = INERT) -> set[str]:
     seen: set[str] = set()
     waiting = imported(stage_file)
     while waiting:
         module = waiting.pop()
-        if module not in seen and module not in INERT:
+        if module not in seen and module not in left_out:
             seen.add(module)
             waiting |= imported(file_of(module))
     return seen
@@ -71,10 +69,20 @@ def test_a_stage_depends_on_the_code_it_imports_and_on_no_other(name):
     covered = {path for path in needed if any(path == dep or path.startswith(f"{dep}/") for dep in code)}
     folders = {dep for dep in code if (ROOT / dep).is_dir()}
     assert sorted(needed - covered) == [], f"{name}: missing from deps"
-    unused = {dep for dep in code - folders if dep not in needed} - {str(script.relative_to(ROOT))}
+    imported_at_all = {str(file_of(module).relative_to(ROOT)) for module in closure(script, left_out=set())}
+    unused = code - folders - imported_at_all - {str(script.relative_to(ROOT))}
     assert sorted(unused) == [], f"{name}: listed but not imported"
     assert all(any(path.startswith(f"{folder}/") for path in needed) for folder in folders)
     assert str(script.relative_to(ROOT)) in code
+
+
+def test_only_the_stages_that_compute_with_torch_import_it():
+    using = {
+        script.stem
+        for script in (ROOT / "stages").glob("*.py")
+        if any("import torch" in file_of(m).read_text() for m in closure(script, left_out=set()))
+    }
+    assert using == {"train", "sweep", "spike", "inference"}
 
 
 def test_expensive_stages_have_no_plain_output_in_git():

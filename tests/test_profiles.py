@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from x1_pretrain import paths
-from x1_pretrain.config import load_profile, load_study
+from x1_pretrain.study import load_profile, load_study
 from x1_pretrain.typed_yaml import read_yaml
 
 ROOT = Path(__file__).parents[1]

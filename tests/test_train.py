@@ -3,14 +3,18 @@
 import dataclasses
 import os
 import signal
+import threading
+import time
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 
 from tests.conftest import DEVICE, RECIPE, SHAPE, TRAIN
+from x1_pretrain import paths
 from x1_pretrain import train as trainer
-from x1_pretrain.checkpoint import Scratch, snapshot
+from x1_pretrain.checkpoint import snapshot
 from x1_pretrain.corpus.loader import Tokens, TrainLoader, validation_windows
 from x1_pretrain.determinism import setup
 from x1_pretrain.errors import UserError
@@ -66,6 +70,68 @@ def test_a_killed_run_ends_with_the_same_bits(run, small_spec, monkeypatch, call
     assert outcome(finished) == expected
 
 
+@pytest.mark.parametrize("calls", [(6, 1, 1), (6, 2, 9), (11, 2, 4)])
+def test_killed_again_right_after_resuming(run, small_spec, monkeypatch, calls):
+    """The second kill comes before the resumed run has saved a state of its own making."""
+    expected = outcome(run(small_spec))
+    for call in calls:
+        with monkeypatch.context() as patch:
+            kill_at(patch, call)
+            with pytest.raises(KilledError):
+                run(small_spec)
+    assert outcome(run(small_spec)) == expected
+
+
+def test_a_log_longer_than_the_checkpoint_knows_is_cut(run, small_spec, monkeypatch):
+    """As after a kill between the log's write and the checkpoint's: the state says where it ends."""
+    expected = outcome(run(small_spec))
+    for call in (7, 2):
+        with monkeypatch.context() as patch:
+            kill_at(patch, call)
+            with pytest.raises(KilledError):
+                run(small_spec)
+        (folder,) = run_folders()
+        with (folder / "log.csv").open("a") as log:
+            log.write("0,99,1.0,9.0,9.0\n" * 50)
+    assert outcome(run(small_spec)) == expected
+
+
+def test_a_run_whose_delivery_failed_is_delivered_without_training_again(
+    synthetic_tokens, small_spec, monkeypatch
+):
+    def full_disk(finished):
+        raise UserError("no room")
+
+    with pytest.raises(UserError, match="no room"):
+        trainer.train(small_spec, synthetic_tokens, "off", "test", full_disk)
+    delivered = []
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "train_step", lambda *a: pytest.fail("trained again"))
+        trainer.train(small_spec, synthetic_tokens, "off", "test", delivered.append)
+    assert delivered[0].val_loss_nats > 0
+
+
+def test_another_run_of_the_same_output_waits(small_spec, synthetic_tokens, change, capfd):
+    """An orphan of another configuration must not write over a later run's outputs."""
+    started, order = threading.Event(), []
+
+    def slow(finished):
+        started.set()
+        time.sleep(0.5)
+        order.append("first")
+
+    first = threading.Thread(
+        target=trainer.train, args=(change(small_spec, seed=1), synthetic_tokens, "off", "test", slow)
+    )
+    with mock.patch.object(trainer.signal, "signal"):  # handlers belong to the main thread
+        first.start()
+        assert started.wait(60)
+        trainer.train(small_spec, synthetic_tokens, "off", "test", lambda finished: order.append("second"))
+        first.join()
+    assert order == ["first", "second"]
+    assert "writes the same outputs; waiting" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_a_kill_during_an_evaluation_loses_nothing(run, small_spec, monkeypatch, call):
     expected = outcome(run(small_spec))
@@ -73,14 +139,14 @@ def test_a_kill_during_an_evaluation_loses_nothing(run, small_spec, monkeypatch,
         kill_at(patch, call, "evaluate")
         with pytest.raises(KilledError):
             run(small_spec)
-    newest = sorted(Scratch("test", trainer_fingerprint(small_spec, run)).folder.glob("step-*"))
-    assert newest, "a checkpoint is on the disk before any evaluation"
+    (folder,) = run_folders()
+    assert list(folder.glob("step-*")), "a checkpoint is on the disk before any evaluation"
     assert outcome(run(small_spec)) == expected
 
 
-def trainer_fingerprint(spec, run):
-    (folder,) = Scratch("test", "0" * 16).folder.parent.glob("[0-9a-f]*[1-9a-f]*")
-    return folder.name
+def run_folders():
+    """The scratch folders of the runs so far."""
+    return list((paths.scratch_root() / "test").iterdir())
 
 
 def test_a_forced_run_trains_again_from_the_start(run, small_spec, monkeypatch):
@@ -204,7 +270,7 @@ def test_the_cap_stops_a_run_with_a_valid_checkpoint(run, small_spec, change, mo
 def test_a_run_that_would_end_above_the_cap_does_not_start(run, small_spec, change):
     with pytest.raises(UserError, match=r"money.cap_usd: this run would take .* above the cap of 0.01 \$"):
         run(change(small_spec, "money", price_usd_per_hour=1e9, cap_usd=0.01))
-    assert not list(Scratch("test", "0" * 16).folder.parent.glob("*/step-*"))
+    assert not any(list(folder.glob("step-*")) for folder in run_folders())
 
 
 class FakeTime:

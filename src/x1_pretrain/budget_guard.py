@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from x1_pretrain import paths
-from x1_pretrain.config import Study, load_profile, load_study, profile_path
 from x1_pretrain.deliverables.files import read_json
 from x1_pretrain.economics.cost import checked_price, positive, usd_for
 from x1_pretrain.economics.estimate import work_of
@@ -21,6 +20,7 @@ from x1_pretrain.economics.hardware import GPUS
 from x1_pretrain.economics.ledger import Ledger
 from x1_pretrain.economics.preflight import MARGIN, Preflight, peak_of
 from x1_pretrain.errors import UserError, exit_on_user_error
+from x1_pretrain.study import Study, load_profile, load_study, profile_path
 
 ABOVE_CAP = 3
 

@@ -13,16 +13,18 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from x1_pretrain.config import ModelShape, Recipe
-from x1_pretrain.deliverables.files import read_json, sha256_of
+from x1_pretrain.deliverables.files import read_json, sha256_of, write_json
 from x1_pretrain.errors import UserError
 from x1_pretrain.model import GPT
 from x1_pretrain.paths import scratch_root
@@ -36,7 +38,7 @@ def snapshot(model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> dict[
         for j, state in optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{i}.{j}.{key}": value for key, value in state.items()}
     tensors["rng.cpu"] = torch.get_rng_state()
-    if torch.cuda.is_available():
+    if next(model.parameters()).is_cuda:
         tensors["rng.cuda"] = torch.cuda.get_rng_state()
     return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
 
@@ -60,7 +62,7 @@ def restore(tensors: dict[str, Tensor], model: nn.Module, optimizers: list[torch
         groups = optimizer.state_dict()["param_groups"]
         optimizer.load_state_dict({"state": state, "param_groups": groups})
     torch.set_rng_state(tensors["rng.cpu"])
-    if "rng.cuda" in tensors and torch.cuda.is_available():
+    if "rng.cuda" in tensors and next(model.parameters()).is_cuda:
         torch.cuda.set_rng_state(tensors["rng.cuda"])
 
 
@@ -74,6 +76,29 @@ def state_hash(tensors: dict[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
+@contextmanager
+def exclusive(path: Path, what: str) -> Iterator[bool]:
+    """Hold the lock file `path`. Yields True if another process had it and we waited for it.
+
+    Waiting, not refusing: after a `kill -9` of dvc its trainer may still run and finish the work.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as stream:
+        waited = False
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waited = True
+            owner = path.read_text().strip() or "of unknown id"
+            print(f"process {owner} {what}; waiting for it to end (`kill` makes it save)", file=sys.stderr)
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        stream.seek(0)
+        stream.truncate()
+        stream.write(str(os.getpid()))
+        stream.flush()
+        yield waited
+
+
 class Scratch:
     """`.scratch/<stage>/<fingerprint>/`: where one run keeps its resumable state, one writer at a time."""
 
@@ -82,27 +107,9 @@ class Scratch:
         self.keep = keep
         self.folder.mkdir(parents=True, exist_ok=True)
 
-    @contextmanager
-    def lock(self) -> Iterator[bool]:
-        """Hold the folder exclusively. Yields True if another process had it and we waited for it.
-
-        Waiting, not refusing: after a `kill -9` of dvc its trainer may still run and finish the work.
-        """
-        path = self.folder / "lock"
-        with path.open("a+") as stream:
-            waited = False
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                waited = True
-                owner = path.read_text().strip() or "unknown"
-                print(f"this run is being trained by process {owner}; waiting for it", file=sys.stderr)
-                fcntl.flock(stream, fcntl.LOCK_EX)
-            stream.seek(0)
-            stream.truncate()
-            stream.write(str(os.getpid()))
-            stream.flush()
-            yield waited
+    def lock(self) -> AbstractContextManager[bool]:
+        """Hold the run exclusively; see `exclusive`."""
+        return exclusive(self.folder / "lock", "trains this run")
 
     def save(self, name: str, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         """Write checkpoint `name` atomically. On a full disk the earlier checkpoints stay valid."""
@@ -121,32 +128,44 @@ class Scratch:
             shutil.rmtree(final, ignore_errors=True)
             os.replace(temporary, final)
             _fsync(self.folder)
-        except OSError as error:
+        except (OSError, SafetensorError) as error:
             shutil.rmtree(temporary, ignore_errors=True)
             raise UserError(
-                f"{final}: the checkpoint could not be written ({error.strerror or error}); "
+                f"{final}: the checkpoint could not be written ({reason(error)}); "
                 "earlier checkpoints are intact, make room and run the same command again"
             ) from error
         for old in self._steps()[: -self.keep]:
             shutil.rmtree(old, ignore_errors=True)
 
     def load(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """One checkpoint by name. Raises `UserError` if it is missing or its hash is wrong."""
+        """One checkpoint by name. Raises `UserError` if it is missing or damaged."""
         folder = self.folder / name
         record = read_json(folder / "state.json")
         tensors = folder / "tensors.safetensors"
         if not tensors.is_file() or sha256_of(tensors) != record.get("tensors_sha256"):
-            raise UserError(f"{tensors}: damaged, its sha256 is not the one in state.json")
+            raise UserError(
+                f"{tensors}: damaged, its sha256 is not the one in state.json; delete {self.folder} to train "
+                "the run again from its start"
+            )
         return load_file(tensors), record["state"]
 
     def latest(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """The newest checkpoint that is whole; damaged ones are named on stderr and skipped."""
+        """The newest checkpoint that is whole; damaged ones are named on stderr and removed."""
         for folder in reversed(self._steps()):
             try:
                 return self.load(folder.name)
             except UserError as error:
                 print(f"skipping a checkpoint: {error}", file=sys.stderr)
+                shutil.rmtree(folder, ignore_errors=True)
         return None
+
+    @property
+    def delivered(self) -> bool:
+        """Whether the finished run's outputs were all written."""
+        return (self.folder / "delivered").exists()
+
+    def mark_delivered(self) -> None:
+        (self.folder / "delivered").touch()
 
     def clear(self) -> None:
         """Forget the run, keeping the folder and its lock."""
@@ -160,25 +179,49 @@ class Scratch:
         return sorted(self.folder.glob("step-*"))
 
 
+@dataclass(frozen=True)
+class ModelCard:
+    """model.json: what it takes to build the model whose weights lie beside it."""
+
+    shape: ModelShape
+    recipe: Recipe
+    n_vocab: int
+    seq_len: int
+    tokenizer: str
+
+
 def publish(folder: Path, model: GPT, info: dict[str, Any]) -> Path:
     """The deliverable checkpoint: `model.safetensors` and `model.json`, enough to load it anywhere."""
     folder.mkdir(parents=True, exist_ok=True)
-    weights = {name: p.detach().to("cpu").contiguous() for name, p in model.named_parameters()}
-    save_file(weights, folder / "model.safetensors")
-    (folder / "model.json").write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
-    return folder / "model.safetensors"
+    path, weights = folder / "model.safetensors", {}
+    for name, parameter in model.named_parameters():
+        weights[name] = parameter.detach().to("cpu").contiguous()
+    try:
+        save_file(weights, path)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{path}: could not be written ({reason(error)})") from error
+    write_json(folder / "model.json", info)
+    return path
 
 
 def load_model(folder: Path) -> tuple[GPT, dict[str, Any]]:
     """The model of a published checkpoint, in fp32 on the CPU, and its model.json."""
-    info = read_json(folder / "model.json")
-    where = str(folder / "model.json")
-    shape, recipe = build(ModelShape, info["shape"], where), build(Recipe, info["recipe"], where)
-    model = GPT(shape, recipe, info["n_vocab"], info["seq_len"])
-    missing = model.load_state_dict(load_file(folder / "model.safetensors"), strict=False).missing_keys
-    if [name for name in missing if not (recipe.tied_head and name == "head.weight")]:
-        raise UserError(f"{folder}/model.safetensors: lacks {', '.join(missing)}")
+    info, where = read_json(folder / "model.json"), str(folder / "model.json")
+    card = build(ModelCard, info, where)
+    model = GPT(card.shape, card.recipe, card.n_vocab, card.seq_len)
+    path = folder / "model.safetensors"
+    try:
+        missing = model.load_state_dict(load_file(path), strict=False).missing_keys
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise UserError(f"{path}: not the weights of {where} ({reason(error)})") from error
+    if [name for name in missing if not (card.recipe.tied_head and name == "head.weight")]:
+        raise UserError(f"{path}: lacks {', '.join(missing)}")
     return model, info
+
+
+def reason(error: Exception) -> str:
+    """An error's own words on one line."""
+    return " ".join(str(getattr(error, "strerror", None) or error).split())
 
 
 def _fsync(path: Path) -> None:

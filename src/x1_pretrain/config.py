@@ -1,19 +1,17 @@
-"""The study's configuration: `params.yaml` chooses, `experiments/profiles/<profile>.yaml` defines.
+"""The sections of a profile (`experiments/profiles/<profile>.yaml`), each a frozen dataclass.
 
-Every section is a frozen dataclass; an unknown, missing or mistyped key is an error that names file,
-key, value and a valid choice, before any compute starts.
+An unknown, missing or mistyped key, or a value outside the limit beside its field, is an error that names
+file, key, value and what would be right.
 """
 
 import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from operator import attrgetter
+from typing import Annotated, Any, Literal
 
-from x1_pretrain import paths
-from x1_pretrain.errors import UserError
-from x1_pretrain.typed_yaml import build, read_yaml
+from x1_pretrain.typed_yaml import Count, Decay, FromZero, Natural, Part, Positive, Share, Unique, hold_limits
 
 
 @dataclass(frozen=True)
@@ -21,7 +19,7 @@ class Device:
     """Where a run computes. `threads` is part of a run's identity: bits depend on it."""
 
     kind: Literal["cpu", "cuda"]
-    threads: int
+    threads: Count
     precision: Literal["fp32", "bf16"]
     compile: bool
 
@@ -54,9 +52,9 @@ class Corpus:
 class Curation:
     """Length limits in characters; `val_fraction` of the documents, by hash, is held out."""
 
-    min_characters: int
-    max_characters: int
-    val_fraction: float
+    min_characters: Natural
+    max_characters: Natural
+    val_fraction: Part
 
 
 @dataclass(frozen=True)
@@ -67,31 +65,32 @@ class Tokenizer:
     package: str
     version: str
     sha256: str
-    shard_tokens: int
+    shard_tokens: Count
 
 
 @dataclass(frozen=True)
 class Train:
     """How every run is trained. Lengths of a run in steps follow from the model's `flops`."""
 
-    seq_len: int
-    batch_sequences: int
-    micro_batch: int
-    warmup_steps: int
-    cooldown_fraction: float
-    muon_lr: float
-    adamw_lr: float
-    weight_decay: float
-    momentum: float
-    beta1: float
-    beta2: float
-    eps: float
-    grad_clip: float
-    val_tokens: int
-    evaluations: int
-    checkpoint_every: int
+    seq_len: Count
+    batch_sequences: Count
+    micro_batch: Count
+    warmup_steps: Natural
+    cooldown_fraction: Share
+    muon_lr: Positive
+    adamw_lr: Positive
+    weight_decay: FromZero
+    momentum: Decay
+    beta1: Decay
+    beta2: Decay
+    eps: Positive
+    grad_clip: Positive
+    val_tokens: Count
+    evaluations: Count
+    checkpoint_every: Count
 
     def __post_init__(self) -> None:
+        hold_limits(self)
         if self.batch_sequences % self.micro_batch:
             divisors = [m for m in range(1, self.batch_sequences + 1) if not self.batch_sequences % m]
             nearest = min(divisors, key=lambda m: abs(m - self.micro_batch))
@@ -99,8 +98,6 @@ class Train:
                 f"micro_batch {self.micro_batch} does not divide batch_sequences "
                 f"{self.batch_sequences}; the nearest that does is {nearest}"
             )
-        if not 0 < self.cooldown_fraction <= 1:
-            raise ValueError(f"cooldown_fraction {self.cooldown_fraction} is not in (0, 1]")
 
     @property
     def batch_tokens(self) -> int:
@@ -112,13 +109,14 @@ class Train:
 class ModelShape:
     """A decoder-only transformer and the FLOPs (C = 6ND) it is trained with."""
 
-    n_layer: int
-    d_model: int
-    n_head: int
-    n_kv_head: int
-    flops: float
+    n_layer: Count
+    d_model: Count
+    n_head: Count
+    n_kv_head: Count
+    flops: Positive
 
     def __post_init__(self) -> None:
+        hold_limits(self)
         if self.d_model % self.n_head or (self.d_model // self.n_head) % 2:
             valid = [
                 h for h in range(1, self.d_model + 1) if self.d_model % h == 0 and self.d_model // h % 2 == 0
@@ -160,34 +158,37 @@ class Sweep:
     branches: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if not self.branches or self.branches[-1] != 1.0 or list(self.branches) != sorted(self.branches):
-            raise ValueError(f"branches {list(self.branches)} must increase and end with 1.0")
+        increasing = all(a < b for a, b in zip((0.0, *self.branches), self.branches, strict=False))
+        if not increasing or self.branches[-1:] != (1.0,):
+            raise ValueError(
+                f"branches {list(self.branches)} must increase and end with 1.0, each above 0 and none twice"
+            )
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The scaling-law stage: bootstrap resamples, posterior draws, and the size to predict for."""
+    """The scaling-law stage: bootstrap resamples (0 for none), posterior draws, the size to predict for."""
 
-    bootstrap: int
-    walkers: int
-    draws: int
-    target_params: float
+    bootstrap: Natural
+    walkers: Count
+    draws: Count
+    target_params: Positive
 
 
 @dataclass(frozen=True)
 class Spike:
     """The spike lab's incident: `batches` spoiled batches from step `at_step` of a run of `steps`."""
 
-    steps: int
-    at_step: int
-    batches: int
+    steps: Count
+    at_step: Count
+    batches: Count
 
 
 @dataclass(frozen=True)
 class Inference:
-    formats: tuple[Literal["fp32", "bf16", "int8"], ...]
-    prompt_tokens: int
-    new_tokens: int
+    formats: Annotated[tuple[Literal["fp32", "bf16", "int8"], ...], Unique]
+    prompt_tokens: Count
+    new_tokens: Count
 
 
 @dataclass(frozen=True)
@@ -195,21 +196,22 @@ class Money:
     """Price of the machine, with where and when it was read; `cap_usd` stops every run."""
 
     gpu: str | None  # the card that the price is of, as economics/hardware.py names it; none for a CPU
-    price_usd_per_hour: float
+    price_usd_per_hour: FromZero
     price_source: str
     price_date: str
-    assumed_mfu: float
+    assumed_mfu: Share
     cap_usd: float
     wall_clock_in_documents: bool
 
     def __post_init__(self) -> None:
-        if self.price_usd_per_hour < 0 or self.cap_usd <= 0 or not 0 < self.assumed_mfu <= 1:
-            raise ValueError("price_usd_per_hour >= 0, cap_usd > 0 and 0 < assumed_mfu <= 1 must hold")
+        hold_limits(self)
+        if not self.cap_usd > 0:
+            raise ValueError(f"cap_usd > 0 must hold, found {self.cap_usd}")
 
 
 @dataclass(frozen=True)
 class Profile:
-    """One file of experiments/profiles/."""
+    """One file of experiments/profiles/, its sections checked against each other."""
 
     device: Device
     corpus: Corpus
@@ -223,95 +225,15 @@ class Profile:
     inference: Inference
     money: Money
 
-
-@dataclass(frozen=True)
-class SweepChoice:
-    """Which models the sweep stage trains: ids, the same in all profiles."""
-
-    models: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class SpikeChoice:
-    """The spike lab's model, and what is done to its batches."""
-
-    model: str
-    injection: Literal["garbage", "shuffle", "repeat"]
-
-
-@dataclass(frozen=True)
-class Choice:
-    """params.yaml: the profile, the selected model, the seed, and the switches of an ablation."""
-
-    profile: str
-    model: str
-    seed: int
-    recipe: Recipe
-    sweep: SweepChoice
-    spike: SpikeChoice
-
-
-@dataclass(frozen=True)
-class Study:
-    """Everything a stage may ask for."""
-
-    choice: Choice
-    profile: Profile
-
-    @property
-    def shape(self) -> ModelShape:
-        return self.shape_of(self.choice.model)
-
-    def shape_of(self, model: str) -> ModelShape:
-        """The shape of a model by its id; raises `UserError` that lists the valid ids."""
-        if model not in self.profile.models:
-            raise UserError(
-                f"model {model!r} is not in {profile_path(self.choice.profile)}; "
-                f"valid models are {', '.join(self.profile.models)}"
-            )
-        return self.profile.models[model]
-
-
-def profile_path(name: str) -> Path:
-    return paths.PROFILES / f"{name}.yaml"
-
-
-def load_profile(path: Path) -> Profile:
-    """One profile file, checked on its own. Raises `UserError`."""
-    return build(Profile, read_yaml(path), str(path))
-
-
-def load_study(params: Path = paths.PARAMS) -> Study:
-    """params.yaml and the profile it names, checked against each other. Raises `UserError`."""
-    choice = build(Choice, read_yaml(params), str(params))
-    path = profile_path(choice.profile)
-    if not path.is_file():
-        valid = ", ".join(sorted(p.stem for p in paths.PROFILES.glob("*.yaml")))
-        raise UserError(f"{params}.profile: {choice.profile!r} is unknown; valid profiles are {valid}")
-    study = Study(choice=choice, profile=load_profile(path))
-    for model in (choice.model, choice.spike.model, *choice.sweep.models):
-        study.shape_of(model)
-    budgets = {study.shape_of(model).flops for model in choice.sweep.models}
-    if len(budgets) > 1:
-        raise UserError(
-            f"{path}.models: the sweep is an IsoFLOP set, so the flops of "
-            f"{', '.join(choice.sweep.models)} must be equal, found {sorted(budgets)}"
-        )
-    return study
-
-
-def study_from(name: str) -> Study:
-    """A study from a profile's name, a profile's file, or a file shaped like params.yaml."""
-    base = load_study(paths.PARAMS)
-    if profile_path(name).is_file():
-        return Study(dataclasses.replace(base.choice, profile=name), load_profile(profile_path(name)))
-    path = Path(name)
-    if path.is_file() and "profile" in read_yaml(path):
-        return load_study(path)
-    if path.is_file():
-        return Study(dataclasses.replace(base.choice, profile=path.stem), load_profile(path))
-    valid = ", ".join(sorted(p.stem for p in paths.PROFILES.glob("*.yaml")))
-    raise UserError(f"--config {name}: neither a file nor a profile; profiles are {valid}")
+    def __post_init__(self) -> None:
+        for small, large in (
+            ("curation.min_characters", "curation.max_characters"),
+            ("inference.prompt_tokens", "train.seq_len"),
+            ("train.seq_len", "train.val_tokens"),
+        ):
+            low, high = attrgetter(small, large)(self)
+            if low > high:
+                raise ValueError(f"{small} {low} is above {large} {high}; it may be at most that")
 
 
 def as_dict(section: Any) -> Any:

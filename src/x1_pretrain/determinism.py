@@ -10,6 +10,7 @@ import platform
 import re
 import shutil
 import sys
+import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import torch
 
 from x1_pretrain.config import Device
 from x1_pretrain.errors import UserError
+from x1_pretrain.paths import project_root
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def setup(device: Device, seed: int) -> Used:
     if device.kind == "cuda" and not torch.cuda.is_available():
         raise UserError("device.kind: cuda was asked for but torch sees no GPU; use a profile with kind: cpu")
     # Graphs are compiled once and shared by all stages; the place must be absolute and set early.
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path(".cache/inductor").resolve()))
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(project_root() / ".cache/inductor"))
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(device.threads)
     torch.manual_seed(seed)
@@ -61,8 +63,8 @@ def setup(device: Device, seed: int) -> Used:
     if device.compile and not compiles:
         precision = "fp32" if device.kind == "cpu" else precision
         print(
-            "no C++ compiler (g++ or clang++) was found: training runs uncompiled in fp32, "
-            "slower and with other bits than the committed results",
+            "no C++ compiler (g++ or clang++, with Python's headers) was found: training runs uncompiled in "
+            "fp32, slower and with other bits than the committed results",
             file=sys.stderr,
         )
     return Used(
@@ -80,7 +82,9 @@ def setup(device: Device, seed: int) -> Used:
 
 
 def cpp_compiler() -> str | None:
-    """The C++ compiler that torch.compile would use on CPU, or None."""
+    """The C++ compiler that torch.compile would use on CPU, or None; it needs Python's headers too."""
+    if not (Path(sysconfig.get_paths()["include"]) / "Python.h").is_file():
+        return None
     for candidate in (os.environ.get("CXX"), "g++", "clang++"):
         if candidate and shutil.which(candidate):
             return candidate

@@ -13,7 +13,7 @@ class UserError(Exception):
 
 
 def exit_on_user_error(main: Callable[P, None]) -> Callable[P, None]:
-    """Wrap a command so that a `UserError` prints one line to stderr and exits with status 2."""
+    """Wrap a command: a `UserError`, or the system's refusal of a file, is one line and status 2."""
 
     @functools.wraps(main)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -22,5 +22,10 @@ def exit_on_user_error(main: Callable[P, None]) -> Callable[P, None]:
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
             sys.exit(2)
+        except OSError as error:  # a full disk, a folder without permission
+            print(f"error: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
+            sys.exit(2)
+        except KeyboardInterrupt:
+            sys.exit(130)
 
     return wrapped

@@ -46,10 +46,13 @@ def measured_peak(used: Used) -> float:
 
 
 def peak(used: Used) -> Peak:
-    """The data sheet's figure for a known GPU, otherwise the matmul peak measured here."""
-    if used.device == "cuda" and (gpu := find_gpu(used.name).gpu) and gpu.peak_bf16_flops:
-        return Peak(gpu.peak_bf16_flops.value, f"peak of {gpu.name}", measured=False)
+    """The data sheet's bf16 figure for a bf16 run on a known GPU, otherwise the matmul peak measured here."""
     reason = f"against the {used.precision_used} matmul peak measured here, not a data sheet"
+    if used.device == "cuda" and (gpu := find_gpu(used.name).gpu) and gpu.peak_bf16_flops:
+        if used.precision_used == "bf16":
+            return Peak(gpu.peak_bf16_flops.value, f"peak of {gpu.name}", measured=False)
+        # fp32 reaches a small part of it: an MFU against it would look bad for no fault of the run.
+        reason = f"{reason}: the known peak of {gpu.name} is for bf16"
     return Peak(measured_peak(used), reason, measured=True)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 PARAMS = Path("params.yaml")
 PROFILES = Path("experiments/profiles")
 
+CHECKED = Path("data/checked.txt")
 RAW = Path("data/raw")
 DOCUMENTS = Path("data/documents")
 CURATION = Path("data/curation.json")
@@ -47,20 +48,23 @@ def wheel_path(package: str, version: str, raw_dir: Path) -> Path:
     return raw_dir / f"{package}-{version}.whl"
 
 
-def scratch_root() -> Path:
-    """`.scratch` of the real project, also from inside a `dvc exp run --temp` copy of it.
+def project_root() -> Path:
+    """The root of the real project, also from inside a `dvc exp run --temp` copy of it.
 
     DVC points the copy's cache at the original's `.dvc/cache`; that is how the original is found.
     """
-    if override := os.environ.get("X1_SCRATCH"):
-        return Path(override)
     local = Path(".dvc/config.local")
     if local.is_file():
         for line in local.read_text().splitlines():
             key, _, value = line.partition("=")
             if key.strip() == "dir" and value.strip().endswith("/.dvc/cache"):
-                return Path(value.strip()).parent.parent / ".scratch"
-    return Path(".scratch")
+                return Path(value.strip()).parent.parent
+    return Path.cwd()
+
+
+def scratch_root() -> Path:
+    """Where resumable state lives: `.scratch` of the real project, or `X1_SCRATCH`."""
+    return Path(os.environ.get("X1_SCRATCH") or project_root() / ".scratch")
 
 
 def ledger() -> Path:

@@ -39,6 +39,7 @@ SOURCES = (
     "corpus/llmc.py",
     "spikes/monitor.py",
 )
+TORCH = torch.__version__.split("+")[0]  # CPU and CUDA builds differ in what follows the plus
 LAST_STEPS = 20  # the training loss handed over is the mean of this many steps
 CURVE_ROWS = 2000  # a longer curve is thinned to about this many rows
 
@@ -98,7 +99,7 @@ def source_sha256() -> str:
 def fingerprint(spec: RunSpec, used: Used, data_sha256: str) -> str:
     """The identity of a run's state: equal only if every step would be the same."""
     parts = (spec.shape, spec.recipe, spec.train, spec.device, spec.schedule, used)
-    return digest(*parts, spec.eval_every, spec.seed, data_sha256, torch.__version__, source_sha256())
+    return digest(*parts, spec.eval_every, spec.seed, data_sha256, TORCH, source_sha256())
 
 
 def read_log(path: Path) -> list[LogRow]:
@@ -203,7 +204,7 @@ def write_run(finished: Finished, checkpoint: Path, metrics_path: Path, curve_pa
             },
             "versions": {
                 "python": platform.python_version(),
-                "torch": torch.__version__.split("+")[0],
+                "torch": TORCH,
                 "numpy": version("numpy"),
                 "x1_pretrain": version("x1-pretrain"),
             },
@@ -222,6 +223,7 @@ def write_run(finished: Finished, checkpoint: Path, metrics_path: Path, curve_pa
                 "bytes": weights.stat().st_size,
             },
             "usd_spent": finished.usd_spent(),
+            "price_usd_per_hour": spec.money.price_usd_per_hour,
             "results": results,
         },
     )

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
-from x1_pretrain.config import Device, ModelShape, Money, Recipe, Study, Train
+from x1_pretrain.config import Device, ModelShape, Money, Recipe, Train
+from x1_pretrain.economics.flops import training_flops_per_token
 from x1_pretrain.schedule import Schedule, wsd
+from x1_pretrain.study import Study
 
 
 @dataclass(frozen=True)
@@ -11,6 +13,7 @@ class RunSpec:
     """Everything that decides the bits of a run, and the money it may cost."""
 
     stage: str
+    output: str  # names what it writes: no two runs of one output at a time
     run_id: str
     profile: str
     model: str
@@ -23,11 +26,18 @@ class RunSpec:
     schedule: Schedule
     eval_every: int
 
+    def flops_per_token(self, n_vocab: int) -> int:
+        """Counted FLOPs per trained token, head and attention included."""
+        shape = self.shape
+        sizes = (shape.n_layer, shape.d_model, shape.n_head, shape.n_kv_head)
+        return training_flops_per_token(*sizes, n_vocab, self.train.seq_len)
+
 
 def spec_of(
     study: Study,
     model: str,
     stage: str,
+    output: str,
     fractions: tuple[float, ...] = (1.0,),
     total_steps: int | None = None,
     eval_every: int | None = None,
@@ -38,6 +48,7 @@ def spec_of(
         total_steps = planned_steps(shape, train)
     return RunSpec(
         stage=stage,
+        output=output,
         run_id=f"{model}-seed{study.choice.seed}",
         profile=study.choice.profile,
         model=model,

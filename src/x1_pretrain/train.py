@@ -7,12 +7,14 @@ The run may have several cool-down branches (see schedule.py); a plain run is th
 """
 
 import argparse
+import contextlib
 import csv
+import os
 import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -24,11 +26,10 @@ from torch import Tensor
 
 from x1_pretrain import paths, record
 from x1_pretrain.budget_guard import BudgetGuard
-from x1_pretrain.checkpoint import Scratch, restore, snapshot, state_hash
-from x1_pretrain.config import Train, study_from
+from x1_pretrain.checkpoint import Scratch, exclusive, restore, snapshot, state_hash
+from x1_pretrain.config import Train
 from x1_pretrain.corpus.loader import Tokens, TrainLoader, validation_windows
 from x1_pretrain.determinism import Used, setup
-from x1_pretrain.economics.flops import training_flops_per_token
 from x1_pretrain.economics.ledger import Ledger
 from x1_pretrain.errors import UserError, exit_on_user_error
 from x1_pretrain.meters import peak, peak_memory_bytes, utilisation
@@ -37,7 +38,8 @@ from x1_pretrain.optim import build_optimizers, set_lr
 from x1_pretrain.progress import ProgressReport
 from x1_pretrain.run_spec import RunSpec, spec_of
 from x1_pretrain.spikes.monitor import SpikeMonitor
-from x1_pretrain.tracking import Mirror, default_uri
+from x1_pretrain.study import study_from
+from x1_pretrain.tracking import Mirror, default_uri, experiment_folder
 
 BUDGET_EXHAUSTED = 4  # exit status of a run that the cap stopped; its checkpoint is valid
 
@@ -124,11 +126,8 @@ class State:
     compile_s: float = 0.0
     timed_tokens: int = 0
     resumes: int = 0
+    saves: int = 0
     finished: bool = False
-
-    @property
-    def name(self) -> str:
-        return f"step-{self.branch}-{self.step:08d}"
 
     def evaluated(self) -> bool:
         """Whether this step of this branch has its validation loss."""
@@ -154,6 +153,7 @@ def train(
     mlflow_uri: str,
     experiment: str,
     deliver: Callable[[record.Finished], None],
+    mlflow_required: bool = False,
 ) -> record.Finished:
     """Train to the end of the schedule, resuming if a killed run left its state, and `deliver` the result.
 
@@ -161,8 +161,6 @@ def train(
     Exits the process, with a valid checkpoint kept, on SIGTERM or Ctrl-C (128 + signal) and when the cap
     is reached (`BUDGET_EXHAUSTED`). Raises `UserError` for bad input and for a loss that is not finite.
     """
-    started, started_utc = time.monotonic(), datetime.now(UTC)
-
     # Data: which tokens a step reads depends on nothing but (data, seed, step).
     tokens = Tokens(tokens_dir)
     tokens.verify()
@@ -177,25 +175,16 @@ def train(
     loss_function = compiled(model, used)
     val_windows = torch.from_numpy(validation).to(used.device)
 
-    # Money: what earlier runs of this project spent counts too.
     machine = peak(used)
-    ledger = Ledger(paths.ledger())
-    guard = BudgetGuard(spec.money.price_usd_per_hour, spec.money.cap_usd, ledger.total_usd())
-    flops_per_token = training_flops_per_token(
-        spec.shape.n_layer,
-        spec.shape.d_model,
-        spec.shape.n_head,
-        spec.shape.n_kv_head,
-        tokens.n_vocab,
-        spec.train.seq_len,
-    )
-
+    flops_per_token = spec.flops_per_token(tokens.n_vocab)
     fingerprint = record.fingerprint(spec, used, tokens.data_sha256)
-    scratch = Scratch(spec.stage, fingerprint)
-    with scratch.lock() as waited:
+    scratch, outputs = Scratch(spec.stage, fingerprint), Path(".scratch") / f"{spec.output}.lock"
+    with exclusive(outputs, "writes the same outputs") as waited_long, scratch.lock() as waited:
+        started, started_utc = time.monotonic(), datetime.now(UTC)
+
         # State: fresh, resumed, or just finished by the process that we waited for.
         found = scratch.latest()
-        if found is not None and found[1]["finished"] and not waited:
+        if found is not None and found[1]["finished"] and scratch.delivered and not (waited or waited_long):
             scratch.clear()  # a forced re-run must train, not copy
             found = None
         state = State()
@@ -209,28 +198,34 @@ def train(
         monitor = SpikeMonitor()
         if state.monitor:
             monitor.load_state_dict(state.monitor)
-        spent_before_s = state.elapsed_s
-        charged_s = 0.0
-
-        log_path = scratch.folder / "log.csv"
+        log_path, spent_before_s = scratch.folder / "log.csv", state.elapsed_s
         log_stream = log_path.open("a", newline="", encoding="utf-8")
         log_stream.truncate(state.log_bytes)
+        log_stream.seek(0, os.SEEK_END)
         log = csv.writer(log_stream, lineterminator="\n")
 
-        def save(name: str) -> None:
-            nonlocal charged_s
+        # Money: what the whole project spent counts, and is written down whatever ends this run.
+        ledger, price = Ledger(paths.ledger()), spec.money.price_usd_per_hour
+        guard, charged_s = BudgetGuard(price, spec.money.cap_usd, ledger.total_usd()), 0.0
+
+        def charge() -> None:
+            nonlocal guard, charged_s
+            if price > 0:
+                elapsed_s = time.monotonic() - started
+                ledger.charge(spec.run_id, elapsed_s - charged_s, price)
+                guard = replace(guard, already_spent_usd=ledger.total_usd())
+                charged_s = elapsed_s
+
+        def save(name: str | None = None) -> None:
             log_stream.flush()
+            os.fsync(log_stream.fileno())  # the checkpoint says how long the log is
+            charge()
             state.log_bytes, state.monitor = log_stream.tell(), monitor.state_dict()
-            elapsed_s = time.monotonic() - started
-            state.elapsed_s = spent_before_s + elapsed_s
-            if spec.money.price_usd_per_hour > 0:
-                ledger.charge(spec.run_id, elapsed_s - charged_s, spec.money.price_usd_per_hour)
-            charged_s = elapsed_s
-            scratch.save(name, snapshot(model, optimizers), asdict(state))
+            state.elapsed_s = spent_before_s + time.monotonic() - started
+            state.saves += 1
+            scratch.save(name or f"step-{state.saves:06d}", snapshot(model, optimizers), asdict(state))
 
         stop = StopRequest()
-        previous = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-        mirror = Mirror(mlflow_uri, experiment, spec.run_id, record.mlflow_params(spec))
         branches = spec.schedule.branches
         work_done = sum(b.end - b.start for b in branches[: state.branch])
         work_done += state.step - branches[state.branch].start
@@ -238,7 +233,15 @@ def train(
         flops_left = (spec.schedule.work_steps - work_done) * spec.train.batch_tokens * flops_per_token
         guard.refuse_above_cap(flops_left / (machine.flops_per_s * spec.money.assumed_mfu))
 
-        with log_stream, ProgressReport(spec.run_id, spec.schedule.work_steps, work_done) as report:
+        with contextlib.ExitStack() as leaving:  # whatever ends the run: the end, an error, a signal
+            leaving.enter_context(log_stream)
+            leaving.callback(charge)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                leaving.callback(signal.signal, number, signal.signal(number, stop))
+            mirror = leaving.enter_context(
+                Mirror(mlflow_uri, experiment, spec.run_id, record.mlflow_params(spec), mlflow_required)
+            )
+            report = leaving.enter_context(ProgressReport(spec.run_id, spec.schedule.work_steps, work_done))
             while not state.finished:
                 branch, last = branches[state.branch], state.branch == len(branches) - 1
                 ended = state.step == branch.end
@@ -246,7 +249,7 @@ def train(
                 # Evaluate on the fixed validation range; saved first, so that nothing can be lost here.
                 due = last and state.step > 0 and state.step % spec.eval_every == 0
                 if (ended or due) and not state.evaluated():
-                    save(state.name)
+                    save()
                     clock = time.monotonic()
                     val_loss = evaluate(loss_function, val_windows, spec.train.micro_batch, used)
                     state.evaluation_s += time.monotonic() - clock
@@ -259,7 +262,7 @@ def train(
                 # The end of a branch: back to the trunk where this branch left it, or done.
                 if ended and last:
                     state.finished = True
-                    save(state.name)
+                    save()
                     break
                 if ended:
                     tensors, trunk = scratch.load(f"trunk-{state.branch}")
@@ -272,10 +275,19 @@ def train(
                 if state.step == branch.fork and not last:
                     save(f"trunk-{state.branch}")
                 if state.step % spec.train.checkpoint_every == 0 and state.step > branch.start:
-                    save(state.name)
-                if stop.status is not None or guard.exhausted(time.monotonic() - started):
-                    save(state.name)
-                    break
+                    save()
+                if stop.status is not None:
+                    save()
+                    print(f"{spec.run_id}: stopped by a signal, saved at step {state.step}", file=sys.stderr)
+                    sys.exit(stop.status)
+                if guard.exhausted(time.monotonic() - started - charged_s):
+                    save()
+                    print(
+                        f"{spec.run_id}: the cap of {spec.money.cap_usd} $ is reached at step {state.step}; "
+                        "the checkpoint is kept, raise money.cap_usd and run the same command to go on",
+                        file=sys.stderr,
+                    )
+                    sys.exit(BUDGET_EXHAUSTED)
 
                 clock = time.monotonic()
                 batch = torch.from_numpy(loader.batch(state.step)).to(used.device)
@@ -303,23 +315,6 @@ def train(
                     pending.append(("train_loss", result.loss_nats, state.step))
                 work_done += 1
                 report.step(work_done, f"loss {result.loss_nats:.3f}")
-
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-        if not state.finished:
-            mirror.finish([], "KILLED")
-            if stop.status is not None:
-                print(
-                    f"{spec.run_id}: stopped by a signal; saved at step {state.step}",
-                    file=sys.stderr,
-                )
-                sys.exit(stop.status)
-            print(
-                f"{spec.run_id}: the cap of {spec.money.cap_usd} USD is reached at step {state.step}; the "
-                "checkpoint is kept, raise money.cap_usd and run the same command to go on",
-                file=sys.stderr,
-            )
-            sys.exit(BUDGET_EXHAUSTED)
 
         # What the run hands over.
         tokens_per_s = state.timed_tokens / state.training_s if state.training_s else None
@@ -351,7 +346,7 @@ def train(
             },
         )
         deliver(finished)
-        mirror.finish([])
+        scratch.mark_delivered()
         return finished
 
 
@@ -365,7 +360,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--model", help="a model of the profile (default: the one selected)")
     parser.add_argument("--total-steps", type=int, help="default: flops / 6N tokens")
     parser.add_argument("--eval-every", type=int, help="steps between evaluations")
-    parser.add_argument("--mlflow-uri", default=default_uri(), help="`off` for no mirror")
+    parser.add_argument("--mlflow-uri", help="`off` for no mirror; default: mlflow.db of the project")
     parser.add_argument("--mlflow-experiment", help="default: the run's id; also names the output folder")
     parser.add_argument("--tokens", type=Path, default=paths.TOKENS, help="folder of token shards")
     arguments = parser.parse_args(argv)
@@ -375,17 +370,24 @@ def main(argv: list[str] | None = None) -> None:
             raise UserError(f"--{name.replace('_', '-')} {value}: must be at least 1")
     study = study_from(arguments.config)
     model = arguments.model or study.choice.model
+    experiment = arguments.mlflow_experiment or f"{model}-seed{study.choice.seed}"
+    folder, given = experiment_folder(experiment), arguments.mlflow_uri
     spec = spec_of(
-        study, model, "command", total_steps=arguments.total_steps, eval_every=arguments.eval_every
+        study,
+        model,
+        "command",
+        folder.as_posix().replace("/", "-"),
+        total_steps=arguments.total_steps,
+        eval_every=arguments.eval_every,
     )
-    experiment = arguments.mlflow_experiment or spec.run_id
-    folder = Path("runs") / experiment
 
     def deliver(finished: record.Finished) -> None:
         record.write_run(finished, folder / "checkpoint", folder / "metrics.json", folder / "curve.csv")
         record.write_measured(finished, folder / "measured.json")
 
-    finished = train(spec, arguments.tokens, arguments.mlflow_uri, experiment, deliver)
+    finished = train(
+        spec, arguments.tokens, given or default_uri(), experiment, deliver, mlflow_required=bool(given)
+    )
     print(f"{spec.run_id}: val loss {finished.val_loss_nats:.4f} nats, written to {folder}/")
 
 

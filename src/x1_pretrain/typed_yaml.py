@@ -1,13 +1,16 @@
 """YAML into frozen dataclasses, strictly: a wrong type, an unknown or a missing key is a `UserError`.
 
-Files are read as YAML 1.2 (ruamel): PyYAML would turn `3e-05`, which DVC writes, into a string.
+So is a value outside the limit that stands beside its field: `Annotated[int, Limit(...)]`. Files are read
+as YAML 1.2 (ruamel): PyYAML would turn `3e-05`, which DVC writes, into a string.
 """
 
 import dataclasses
+import math
 import types
 import typing
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -17,13 +20,44 @@ from x1_pretrain.errors import UserError
 T = TypeVar("T")
 
 
+@dataclasses.dataclass(frozen=True)
+class Limit:
+    """What a value must be besides its type: a test, and the words that end "<value> is not ..."."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+Count = Annotated[int, Limit("at least 1", lambda n: n >= 1)]
+Natural = Annotated[int, Limit("at least 0", lambda n: n >= 0)]
+Positive = Annotated[float, Limit("a finite number above 0", lambda x: 0 < x < float("inf"))]
+FromZero = Annotated[float, Limit("at least 0", lambda x: x >= 0)]
+Decay = Annotated[float, Limit("in [0, 1)", lambda x: 0 <= x < 1)]
+Share = Annotated[float, Limit("in (0, 1]", lambda x: 0 < x <= 1)]
+Part = Annotated[float, Limit("between 0 and 1", lambda x: 0 < x < 1)]
+Unique = Limit("a list of one or more, each once", lambda v: len(v) == len(set(v)) > 0)
+
+
+def _broken(hint: Any, value: Any) -> str | None:
+    """Why `value` is outside the limits of an annotated type, or None."""
+    limits = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
+    return next((f"{value!r} is not {limit.words}" for limit in limits if not limit.holds(value)), None)
+
+
+def hold_limits(section: Any) -> None:
+    """For a `__post_init__`: the same limits where no file is read. Raises `ValueError`."""
+    for name, hint in typing.get_type_hints(type(section), include_extras=True).items():
+        if why := _broken(hint, getattr(section, name)):
+            raise ValueError(f"{name} {why}")
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML 1.2 file. Raises `UserError` if it is missing or not a mapping."""
     if not path.is_file():
         raise UserError(f"{path}: no such file")
     try:
         content = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    except YAMLError as error:
+    except (YAMLError, ValueError, RecursionError) as error:  # ValueError: no UTF-8, no such date or number
         raise UserError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error
     if not isinstance(content, dict):
         raise UserError(f"{path}: expected a mapping of keys, found {type(content).__name__}")
@@ -34,7 +68,7 @@ def build(cls: type[T], values: Any, where: str) -> T:
     """A frozen dataclass `cls` from a mapping; `where` (file and key) opens every error message."""
     if not isinstance(values, dict):
         raise UserError(f"{where}: expected a mapping of keys, found {values!r}")
-    hints = typing.get_type_hints(cls)
+    hints = typing.get_type_hints(cls, include_extras=True)
     fields = {field.name: field for field in dataclasses.fields(cls)}
     for key in values:
         if key not in fields:
@@ -54,6 +88,11 @@ def build(cls: type[T], values: Any, where: str) -> T:
 def convert(hint: Any, value: Any, where: str) -> Any:
     """`value` as the annotated type `hint`; an int is a float, nothing else is coerced."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        built = convert(arguments[0], value, where)
+        if why := _broken(hint, value):
+            raise UserError(f"{where}: {why}")
+        return built
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in arguments:
             return None
@@ -70,7 +109,10 @@ def convert(hint: Any, value: Any, where: str) -> Any:
         return tuple(convert(arguments[0], v, f"{where}[{i}]") for i, v in enumerate(value))
     if origin is dict:
         if not isinstance(value, dict):
-            raise UserError(f"{where}: expected a mapping, found {value!r}")
+            raise UserError(f"{where}: expected a mapping of keys, found {value!r}")
+        for key in value:
+            if not isinstance(key, str):
+                raise UserError(f"{where}: the key {key!r} is not a string; write it in quotes")
         return {key: convert(arguments[1], v, f"{where}.{key}") for key, v in value.items()}
     if dataclasses.is_dataclass(hint):
         return build(hint, value, where)
@@ -79,10 +121,13 @@ def convert(hint: Any, value: Any, where: str) -> Any:
 
 def _scalar(hint: type, value: Any, where: str) -> Any:
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+    if hint is float and type(value) is int:
+        try:
+            return float(value)
+        except OverflowError:
+            value = math.inf
     if type(value) is not hint:
         raise UserError(f"{where}: expected {names[hint]}, found {value!r}")
-    if hint is float and value != value:
-        raise UserError(f"{where}: expected a number, found nan")
+    if hint is float and not math.isfinite(value):
+        raise UserError(f"{where}: expected a number, found {value}, which is not finite")
     return value

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from x1_pretrain import config
-from x1_pretrain.config import load_profile
 from x1_pretrain.corpus.documents import write_lines
 from x1_pretrain.corpus.fetch import fetch_wheel
 from x1_pretrain.corpus.shards import write_tokens
 from x1_pretrain.corpus.tokenizer import GPT2Tokenizer
 from x1_pretrain.errors import UserError
+from x1_pretrain.study import load_profile
 
 REPO = Path(__file__).parents[2]
 MERGES = [b" t", b"he", b" the", b"in", b" a", b"re", b"on", b"er", b"ing", b"or", b" w", b"rd", b"ord"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from x1_pretrain.config import Source, load_profile
+from x1_pretrain.config import Source
 from x1_pretrain.corpus.sources import (
     check_source,
     check_sources,
@@ -16,6 +16,7 @@ from x1_pretrain.corpus.sources import (
 )
 from x1_pretrain.deliverables.files import sha256_of
 from x1_pretrain.errors import UserError
+from x1_pretrain.study import load_profile
 
 PROFILES = Path(__file__).parents[2] / "experiments/profiles"
 WHEEL = Source(

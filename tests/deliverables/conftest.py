@@ -10,9 +10,13 @@ import pytest
 
 PIPELINE = """
 stages:
+  check:
+    cmd: python make.py data/checked.txt
+    deps: [make.py]
+    outs: [data/checked.txt]
   prepare:
     cmd: python make.py data/shards 2
-    deps: [make.py, src]
+    deps: [make.py, src, data/checked.txt]
     params: [seed]
     outs: [data/shards]
   sweep:
@@ -59,7 +63,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "profile.yaml": "sizes: {A: {d: 1}, B: {d: 2}}\ntrain: {lr: 3e-05, steps: 1.0e+12}\n",
         "src/a.py": "A = 1\n",
         "src/__pycache__/a.pyc": "bytes\n",
-        ".gitignore": "/data/shards\n/.site\n__pycache__\n",
+        ".gitignore": "/data/shards\n/data/checked.txt\n/.site\n__pycache__\n",
     }
     run("git", "init", "-q", cwd=root)
     run(sys.executable, "-m", "dvc", "init", "-q", cwd=root)

@@ -1,17 +1,19 @@
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
 from x1_pretrain import paths
-from x1_pretrain.config import Device, ModelShape, Recipe, Train, load_profile
+from x1_pretrain.config import Device, ModelShape, Recipe, Train
 from x1_pretrain.deliverables.manifest import build_manifest
 from x1_pretrain.deliverables.problems import InvalidDeliverablesError
 from x1_pretrain.deliverables.schemas import load_validator
 from x1_pretrain.errors import UserError
+from x1_pretrain.study import load_profile
 
 ROOT = Path(__file__).parents[2]
-OF_THE_STAGE = ("price_usd_per_hour", "price_source", "price_date", "cap_usd", "mlflow")
+OF_THE_STAGE = ("price_source", "price_date", "cap_usd", "mlflow")
 FREE = load_profile(ROOT / paths.PROFILES / "tiny.yaml").money
 
 
@@ -34,14 +36,25 @@ def test_the_same_run_has_the_same_manifest(run: dict):
     assert json.dumps(build_manifest(run, FREE)) == json.dumps(build_manifest(run, FREE))
 
 
-def test_dollars_spent_at_no_price_are_refused(run: dict):
-    with pytest.raises(UserError, match=r"usd_spent is 3\.5, but money\.price_usd_per_hour"):
-        build_manifest({**run, "usd_spent": 3.5}, FREE)
+def test_the_price_is_the_one_the_run_was_paid_with(run: dict):
+    rented = dataclasses.replace(FREE, price_usd_per_hour=1.1)
+    manifest = build_manifest({**run, "price_usd_per_hour": 1.1, "usd_spent": 3.5}, rented)
+    assert (manifest["price_usd_per_hour"], manifest["usd_spent"]) == (1.1, 3.5)
 
 
-def test_a_run_that_lacks_a_fact_is_refused(run: dict):
-    del run["state_sha256"]
-    with pytest.raises(InvalidDeliverablesError, match="missing key 'state_sha256'"):
+@pytest.mark.parametrize(("paid", "now"), [(1.1, 0.0), (0.0, 1.1), (1.1, 2.2)])
+def test_a_price_changed_after_the_run_is_refused(run: dict, paid: float, now: float):
+    money = dataclasses.replace(FREE, price_usd_per_hour=now)
+    with pytest.raises(
+        UserError, match=rf"of {paid}, but money\.price_usd_per_hour of profile tiny is {now};"
+    ):
+        build_manifest({**run, "price_usd_per_hour": paid, "usd_spent": 3.5}, money)
+
+
+@pytest.mark.parametrize("fact", ["state_sha256", "price_usd_per_hour"])
+def test_a_run_that_lacks_a_fact_is_refused(run: dict, fact: str):
+    del run[fact]
+    with pytest.raises(InvalidDeliverablesError, match=f"missing key '{fact}'"):
         build_manifest(run, FREE)
 
 

@@ -97,3 +97,14 @@ def test_a_file_that_is_no_deliverable_is_refused(study: Path, capsys: pytest.Ca
     with pytest.raises(SystemExit):
         validate.main(["params.yaml"])
     assert "params.yaml: not a deliverable of a study" in capsys.readouterr().err
+
+
+def test_the_command_names_a_stale_measured_file_and_the_outcome_does_not_depend_on_it(
+    study: Path, capsys: pytest.CaptureFixture[str]
+):
+    before = validate.validate()
+    write_json(paths.MEASURED / "train.json", {"run_id": "C-seed9"})
+    assert validate.validate() == before
+    with pytest.raises(SystemExit):
+        validate.main([])
+    assert "measured/train.json: $.run_id: is 'C-seed9', but" in capsys.readouterr().err

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from x1_pretrain.deliverables.verify import differences, verify_lock
+from x1_pretrain import paths
+from x1_pretrain.deliverables.files import write_json
+from x1_pretrain.deliverables.verify import differences, main, verify_lock
 from x1_pretrain.errors import UserError
 
 
@@ -28,16 +30,18 @@ def test_a_finished_study_is_verified_in_less_than_two_seconds(project: Path):
     start = time.process_time()
     result = verify_lock()
     assert time.process_time() - start < 2
-    assert (result.problems, result.verified, result.absent) == ((), 4, 0)
+    assert (result.problems, result.verified, result.absent) == ((), 5, 0)
 
 
 def test_a_fresh_clone_has_no_cached_outputs(project: Path):
     shutil.rmtree("data")
     result = verify_lock()
-    assert (result.problems, result.verified, result.absent) == ((), 3, 1)
+    assert (result.problems, result.verified, result.absent) == ((), 3, 2)
 
 
-@pytest.mark.parametrize("path", ["runs/A.txt", "runs/B.txt", "all.txt", "data/shards/1.bin"])
+@pytest.mark.parametrize(
+    "path", ["runs/A.txt", "runs/B.txt", "all.txt", "data/shards/1.bin", "data/checked.txt"]
+)
 def test_one_changed_byte_of_any_output_is_named(project: Path, path: str):
     content = bytearray(Path(path).read_bytes())
     content[0] ^= 1
@@ -64,7 +68,7 @@ def test_a_file_put_among_the_inputs_is_noticed(project: Path):
 def test_changed_source_is_named_with_its_stages(project: Path):
     edit("make.py", "made", "mode")
     (line,) = lines()
-    assert line.startswith("make.py: $: changed since prepare, sweep@A, sweep@B, collect ran")
+    assert line.startswith("make.py: $: changed since check, prepare, sweep@A, sweep@B, collect ran")
 
 
 def test_a_changed_source_folder_is_named(project: Path):
@@ -131,6 +135,15 @@ def test_a_lock_no_run_made_is_refused(project: Path):
     after = after.replace(digest, "0" * 32, 1)
     Path("dvc.lock").write_text(f"{before}  sweep@B:{after}", encoding="utf-8")
     assert any("no run made this lock" in line for line in lines())
+
+
+def test_the_command_names_a_foreign_measured_file(project: Path, capsys: pytest.CaptureFixture[str]):
+    shutil.copytree(Path(__file__).parents[2] / paths.SCHEMAS, paths.SCHEMAS)
+    write_json(paths.MEASURED / "old.json", {})
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    assert exit_.value.code == 1
+    assert "measured/old.json: $: no stage writes this file" in capsys.readouterr().out
 
 
 def test_a_missing_lock_says_what_to_do(project: Path):

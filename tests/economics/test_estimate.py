@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from x1_pretrain.config import Study, load_profile, load_study
 from x1_pretrain.economics.estimate import n_vocab_of, work_of
 from x1_pretrain.errors import UserError
+from x1_pretrain.study import Study, load_profile, load_study
 
 ROOT = Path(__file__).resolve().parents[2]
 

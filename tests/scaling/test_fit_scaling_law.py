@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from x1_pretrain.config import load_profile
 from x1_pretrain.deliverables.markdown import parse_markdown
 from x1_pretrain.run_spec import planned_steps
+from x1_pretrain.study import load_profile
 
 REPOSITORY = Path(__file__).parents[2]
 SCHEMAS = REPOSITORY / "schemas"

@@ -4,12 +4,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from x1_pretrain.config import load_profile
 from x1_pretrain.errors import UserError
 from x1_pretrain.scaling.fit import fit_json
 from x1_pretrain.scaling.prediction import planned_runs, prediction_json
 from x1_pretrain.scaling.prediction_text import count, prediction_markdown, ratio
 from x1_pretrain.scaling.score import score_json
+from x1_pretrain.study import load_profile
 
 TINY = Path(__file__).parents[2] / "experiments/profiles/tiny.yaml"
 TEXT = {"tokenizer": "gpt2:1024", "domains": ["aws", "wiki"]}

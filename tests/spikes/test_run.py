@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from x1_pretrain import paths
-from x1_pretrain.config import Profile, Spike, load_profile
+from x1_pretrain.config import Profile, Spike
 from x1_pretrain.errors import UserError
-from x1_pretrain.spikes.run import check_spike
+from x1_pretrain.spikes.limits import check_spike
+from x1_pretrain.study import load_profile
 
 PROFILES = sorted((Path(__file__).parents[2] / paths.PROFILES).glob("*.yaml"))
 

@@ -19,17 +19,18 @@ MLFLOW_TRACKING_URI = "sqlite:///mlflow.db"
 def build_manifest(run: dict[str, Any], money: Money) -> dict[str, Any]:
     """manifest.json from the checkpoint's run.json and section `money` of the profile.
 
-    Raises `UserError` if the run spent dollars at a price of 0 (the profile's price was changed
-    after the run) and `InvalidDeliverablesError` if run.json is not what the schema says.
+    The price is the run's own: its dollars follow from it. Raises `UserError` if the profile's price
+    was changed after the run and `InvalidDeliverablesError` if run.json is not what the schema says.
     """
-    if money.price_usd_per_hour == 0 and run.get("usd_spent"):
+    paid = run.get("price_usd_per_hour", money.price_usd_per_hour)
+    if paid != money.price_usd_per_hour:
         raise UserError(
-            f"{paths.CHECKPOINT / 'run.json'}: usd_spent is {run['usd_spent']}, but "
-            "money.price_usd_per_hour of the profile is 0; set the price the run was paid with"
+            f"{paths.CHECKPOINT / 'run.json'}: the run was paid with a price_usd_per_hour of {paid}, but "
+            f"money.price_usd_per_hour of profile {run.get('profile')} is {money.price_usd_per_hour}; set it "
+            f"back to {paid}, or train again with `dvc repro --force train`"
         )
     manifest = {
         **run,
-        "price_usd_per_hour": money.price_usd_per_hour,
         "price_source": money.price_source,
         "price_date": money.price_date,
         "cap_usd": money.cap_usd,

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from x1_pretrain import paths
-from x1_pretrain.config import Study
 from x1_pretrain.deliverables.problems import Problem, shortened
 from x1_pretrain.errors import UserError
+from x1_pretrain.study import Study
 
 
 @dataclass(frozen=True)

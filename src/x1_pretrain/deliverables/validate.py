@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from x1_pretrain import paths
-from x1_pretrain.config import load_study
 from x1_pretrain.deliverables.cross_checks import CHECKS
 from x1_pretrain.deliverables.files import sha256_of
+from x1_pretrain.deliverables.measured_checks import measured_problems
 from x1_pretrain.deliverables.parsed import Files
 from x1_pretrain.deliverables.problems import InvalidDeliverablesError, Problem
 from x1_pretrain.deliverables.registry import entry_of, present
 from x1_pretrain.deliverables.schemas import check_file, parse
 from x1_pretrain.errors import exit_on_user_error
+from x1_pretrain.study import load_study
 
 SKIPPED = "not present: skipped"
 
@@ -64,6 +65,8 @@ def main(arguments: list[str] | None = None) -> None:
     names = sys.argv[1:] if arguments is None else arguments
     if not names:
         outcome = validate()
+        if problems := measured_problems():
+            raise InvalidDeliverablesError(problems)
         checked, crossed = len(outcome["checked"]), len(outcome["cross_checks"])
         print(f"{checked} deliverables fit their schemas, {crossed} cross-checks passed or skipped")
         return

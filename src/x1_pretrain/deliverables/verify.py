@@ -1,7 +1,8 @@
 """`python -m x1_pretrain.deliverables.verify`: is what is committed what `dvc.lock` says was made?
 
 Runs no stage. Every output in Git, every cached output that is on this machine, every source file
-and parameter a stage depended on is compared with the lock, and every deliverable with its schema.
+and parameter a stage depended on is compared with the lock, every deliverable with its schema, and
+every measured file with the run it should be of.
 """
 
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from x1_pretrain.deliverables.lockfile import LOCK, Entry, LockedStage, difference, read_lock
+from x1_pretrain.deliverables.measured_checks import measured_problems
 from x1_pretrain.deliverables.plan import Plan, PlannedStage, read_plan
 from x1_pretrain.deliverables.problems import Problem, shortened
 from x1_pretrain.deliverables.validate import schema_problems
@@ -147,7 +149,7 @@ def _planned_keys(stage: PlannedStage) -> set[str]:
 def main() -> None:
     """Print one line for each problem and exit with 1, or say how many outputs were verified."""
     result = verify_lock()
-    problems = [*result.problems, *schema_problems(measured=True)]
+    problems = [*result.problems, *schema_problems(measured=True), *measured_problems()]
     for problem in problems:
         print(problem)
     if problems:

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from x1_pretrain.config import Profile, Study
+from x1_pretrain.config import Profile
 from x1_pretrain.economics.flops import (
     forward_flops_per_token,
     training_flops_per_token,
@@ -11,6 +11,7 @@ from x1_pretrain.economics.flops import (
 from x1_pretrain.errors import UserError
 from x1_pretrain.run_spec import planned_steps
 from x1_pretrain.schedule import wsd
+from x1_pretrain.study import Study
 
 GPT2_VOCAB = 50257
 

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 from x1_pretrain import paths
-from x1_pretrain.config import Study
 from x1_pretrain.deliverables.files import read_json
 from x1_pretrain.economics.cost import estimate_run, positive
 from x1_pretrain.economics.estimate import Work
 from x1_pretrain.economics.hardware import GPUS, find_gpu
 from x1_pretrain.errors import UserError
+from x1_pretrain.study import Study
 
 MARGIN = 0.10
 

@@ -5,18 +5,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from x1_pretrain import determinism
-from x1_pretrain.config import Profile, Study
 from x1_pretrain.corpus.loader import Tokens, TrainLoader, validation_windows
 from x1_pretrain.corpus.tokenizer import load_saved_tokenizer
 from x1_pretrain.deliverables.files import write_bytes, write_json, write_text
-from x1_pretrain.errors import UserError
 from x1_pretrain.spikes.arrays import log_csv, npz, token_counts
 from x1_pretrain.spikes.data_tests import Corpus, count_corpus
 from x1_pretrain.spikes.incident import investigate
 from x1_pretrain.spikes.lab import Lab, Stream
+from x1_pretrain.spikes.limits import check_spike
 from x1_pretrain.spikes.monitor import Alarm, SpikeMonitor
 from x1_pretrain.spikes.record import Facts, Text, as_json, series
 from x1_pretrain.spikes.trainer import TorchTrainer
+from x1_pretrain.study import Study
 
 PROBE_BATCHES = 4
 # Enough for bigrams, and the same time for any corpus: 16 pieces spread over the train split.
@@ -65,24 +65,6 @@ def run_spike_lab(study: Study, tokens_dir: Path, incident_dir: Path, measured: 
         measured,
         {"detected_utc": noticed[first], "elapsed_s": elapsed_s, "run_id": facts.run_id},
     )
-
-
-def check_spike(profile: Profile) -> None:
-    """Refuse, before any compute, an incident that the monitor could not see or the run not hold."""
-    spike, monitor = profile.spike, SpikeMonitor()
-    if spike.batches < 1:
-        raise UserError(f"profile key spike.batches: {spike.batches} is not at least 1")
-    earliest = 2 * monitor.min_values
-    if spike.at_step < earliest:
-        raise UserError(
-            f"profile key spike.at_step: {spike.at_step} is too early, the monitor needs "
-            f"{monitor.min_values} steps and the replays two snapshots; use at least {earliest}"
-        )
-    if spike.at_step + spike.batches + 20 > spike.steps:
-        raise UserError(
-            f"profile key spike.steps: {spike.steps} leaves no room to recover; use at least "
-            f"{spike.at_step + spike.batches + 20}"
-        )
 
 
 def peak_lr(study: Study) -> float:
