@@ -7,7 +7,7 @@ import math
 import pytest
 from jsonschema import Draft202012Validator
 
-from x1_pretrain import record, train
+from x1_pretrain import identity, record, train
 from x1_pretrain.checkpoint import load_model
 from x1_pretrain.deliverables.files import sha256_of
 
@@ -84,7 +84,7 @@ def test_a_sweep_run_has_one_point_per_branch(finished):
 
 
 def test_the_fingerprint_changes_with_what_decides_the_bits(finished, small_spec, change):
-    base = record.fingerprint(small_spec, finished.used, "data")
+    base = identity.fingerprint(small_spec, finished.used, "data")
     changes = [
         change(small_spec, seed=1),
         change(small_spec, "train", muon_lr=0.03),
@@ -92,6 +92,6 @@ def test_the_fingerprint_changes_with_what_decides_the_bits(finished, small_spec
         change(small_spec, "recipe", qk_norm=False),
         change(small_spec, "device", threads=2),
     ]
-    prints = [record.fingerprint(spec, finished.used, "data") for spec in changes]
-    assert len({base, record.fingerprint(small_spec, finished.used, "other"), *prints}) == 7
-    assert record.fingerprint(change(small_spec, "money", cap_usd=9.0), finished.used, "data") == base
+    prints = [identity.fingerprint(spec, finished.used, "data") for spec in changes]
+    assert len({base, identity.fingerprint(small_spec, finished.used, "other"), *prints}) == 7
+    assert identity.fingerprint(change(small_spec, "money", cap_usd=9.0), finished.used, "data") == base

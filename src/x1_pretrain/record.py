@@ -4,7 +4,6 @@ Nothing here has a clock in it except `write_measured`, whose file is not an out
 """
 
 import csv
-import hashlib
 import io
 import math
 import platform
@@ -13,33 +12,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from x1_pretrain.checkpoint import publish
-from x1_pretrain.config import as_dict, digest
+from x1_pretrain.config import as_dict
 from x1_pretrain.corpus.loader import Tokens
 from x1_pretrain.deliverables.files import sha256_of, write_json, write_text
 from x1_pretrain.determinism import Used
 from x1_pretrain.economics.cost import usd_for
 from x1_pretrain.economics.flops import six_nd
+from x1_pretrain.identity import TORCH, source_sha256
 from x1_pretrain.model import GPT
 from x1_pretrain.run_spec import RunSpec
 
-PACKAGE = Path(__file__).parent
-# The files whose code decides a run's bits: their hash is part of the run's identity.
-SOURCES = (
-    "train.py",
-    "model.py",
-    "optim.py",
-    "run_spec.py",
-    "schedule.py",
-    "checkpoint.py",
-    "determinism.py",
-    "corpus/loader.py",
-    "corpus/llmc.py",
-    "spikes/monitor.py",
-)
-TORCH = torch.__version__.split("+")[0]  # CPU and CUDA builds differ in what follows the plus
 LAST_STEPS = 20  # the training loss handed over is the mean of this many steps
 CURVE_ROWS = 2000  # a longer curve is thinned to about this many rows
 
@@ -86,20 +69,6 @@ class Finished:
 
     def usd_spent(self, share: float = 1.0) -> float:
         return usd_for(self.measured["elapsed_s"] * share, self.spec.money.price_usd_per_hour)
-
-
-def source_sha256() -> str:
-    """sha256 over the code that decides a run's bits."""
-    sha = hashlib.sha256()
-    for name in SOURCES:
-        sha.update(name.encode() + (PACKAGE / name).read_bytes())
-    return sha.hexdigest()
-
-
-def fingerprint(spec: RunSpec, used: Used, data_sha256: str) -> str:
-    """The identity of a run's state: equal only if every step would be the same."""
-    parts = (spec.shape, spec.recipe, spec.train, spec.device, spec.schedule, used)
-    return digest(*parts, spec.eval_every, spec.seed, data_sha256, TORCH, source_sha256())
 
 
 def read_log(path: Path) -> list[LogRow]:

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from x1_pretrain import paths, record
+from x1_pretrain import identity, paths, record
 from x1_pretrain.budget_guard import BudgetGuard
 from x1_pretrain.checkpoint import Scratch, exclusive, restore, snapshot, state_hash
 from x1_pretrain.config import Train
@@ -177,7 +177,7 @@ def train(
 
     machine = peak(used)
     flops_per_token = spec.flops_per_token(tokens.n_vocab)
-    fingerprint = record.fingerprint(spec, used, tokens.data_sha256)
+    fingerprint = identity.fingerprint(spec, used, tokens.data_sha256)
     scratch, outputs = Scratch(spec.stage, fingerprint), Path(".scratch") / f"{spec.output}.lock"
     with exclusive(outputs, "writes the same outputs") as waited_long, scratch.lock() as waited:
         started, started_utc = time.monotonic(), datetime.now(UTC)
