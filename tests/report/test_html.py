@@ -101,6 +101,17 @@ def test_numbers_of_the_deliverables_are_on_the_page(tmp_path):
         assert expected in page
 
 
+@pytest.mark.parametrize("identified", [True, False])
+def test_whether_the_runs_identify_the_law_stands_in_the_open(tmp_path, identified):
+    fit = {"identified": identified, "identified_why": ["Because of alpha."], "warnings": ["Beware."]}
+    write_json(tmp_path / paths.FIT, fit)
+    page = render(tmp_path)
+    check_page(page)
+    shown = page[: page.index("Everything else in the fit")]
+    assert ("The runs do not identify the law." in shown) is not identified
+    assert "Because of alpha." in shown and "Beware." in shown
+
+
 @pytest.mark.parametrize("content", ["{", "[1]", "\x00"])
 def test_an_unreadable_file_is_named_not_raised(tmp_path, content):
     write_text(tmp_path / paths.METRICS, content)
