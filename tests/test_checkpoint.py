@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import resource
 import time
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -106,22 +107,28 @@ def test_a_write_that_stops_half_way_leaves_the_earlier_checkpoint(monkeypatch):
     assert not list(scratch.folder.glob(".*tmp"))
 
 
-@pytest.fixture
+@contextmanager
 def tiny_files():
-    """The system refuses to write more than 512 bytes into one file, as a full disk would."""
+    """The system refuses to write more than 512 bytes into one file, as a full disk would.
+
+    Held for single calls only: pytest itself writes longer files when its output is one.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (512, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_what_safetensors_says_of_a_full_disk_is_one_sentence(tiny_files, tmp_path):
+def test_what_safetensors_says_of_a_full_disk_is_one_sentence(tmp_path):
     model, optimizers = trained()
     scratch = Scratch("stage", "f" * 64)
-    with pytest.raises(UserError, match=r"the checkpoint could not be written .*make room"):
+    message = r"the checkpoint could not be written .*make room"
+    with pytest.raises(UserError, match=message), tiny_files():
         scratch.save("step-000001", snapshot(model, optimizers), {"step": 2})
     assert not list(scratch.folder.glob("*step*"))
-    with pytest.raises(UserError, match=r"model\.safetensors: could not be written"):
+    with pytest.raises(UserError, match=r"model\.safetensors: could not be written"), tiny_files():
         publish(tmp_path / "out", model, {})
 
 

@@ -1,5 +1,6 @@
 """The real commands on the smoke profile: repro, no-op, experiments, tampering, another clone."""
 
+import hashlib
 import json
 import os
 import re
@@ -103,6 +104,16 @@ def test_changing_a_letter_of_the_curation_code_runs_from_curation(smoke_copy):
     smoke_copy.replace("src/x1_pretrain/corpus/curation.py", '"""', '"""A word. ')
     planned = smoke_copy.run("dvc", "repro", "--dry").stdout
     assert "curate" in ran(planned) and "fetch" not in ran(planned)
+
+
+def test_a_value_edited_together_with_its_hash_in_the_lock_is_found(smoke_copy):
+    path = smoke_copy.root / X1 / "run-cloud/metrics.json"
+    lock = smoke_copy.root / "dvc.lock"
+    before = hashlib.md5(path.read_bytes()).hexdigest()
+    path.write_text(path.read_text().replace('"skipped_steps": 0', '"skipped_steps": 1'))
+    lock.write_text(lock.read_text().replace(before, hashlib.md5(path.read_bytes()).hexdigest()))
+    done = smoke_copy.run("python", "-m", "x1_pretrain.deliverables.verify", check=False)
+    assert done.returncode == 1 and "skipped_steps" in done.stdout
 
 
 @pytest.mark.parametrize("name", [n for n in DELIVERABLES if "checkpoint" not in n])

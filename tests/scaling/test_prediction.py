@@ -7,7 +7,7 @@ import pytest
 from x1_pretrain.errors import UserError
 from x1_pretrain.scaling.fit import fit_json
 from x1_pretrain.scaling.prediction import planned_runs, prediction_json
-from x1_pretrain.scaling.prediction_text import count, prediction_markdown, ratio
+from x1_pretrain.scaling.prediction_text import count, factor, prediction_markdown, ratio
 from x1_pretrain.scaling.score import score_json
 from x1_pretrain.study import load_profile
 
@@ -112,3 +112,11 @@ def test_a_prediction_of_something_else_is_refused(prediction, tiny_study):
         score_json(prediction, metrics_of(prediction, 2.5, D=4096), posterior, "0" * 64)
     with pytest.raises(UserError, match=r"model 'Z' was not predicted; .* has A, B, C, X1"):
         score_json(prediction, metrics_of(prediction, 2.5, model="Z"), posterior, "0" * 64)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1.04, "1.0"), (2.24, "2.2"), (71.3, "71"), (106.2, "110"), (634.0, "630"), (12345.0, "12,000")],
+)
+def test_factors_have_two_digits_written_out(value, text):
+    assert factor(value) == text

@@ -113,7 +113,7 @@ def score_compares_prediction_and_run(files: Files) -> list[Problem]:
 
 
 def inference_in_fp32_is_the_run(files: Files) -> list[Problem]:
-    """The fp32 loss of inference.json is metrics.json's within 0.5% of it."""
+    """The fp32 loss of inference.json is metrics.json's within 0.1% of it."""
     loss = files[paths.METRICS]["val_loss_nats"]
     return [
         Problem(

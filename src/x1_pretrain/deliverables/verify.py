@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from x1_pretrain import paths
+from x1_pretrain.deliverables.files import read_json
 from x1_pretrain.deliverables.lockfile import LOCK, Entry, LockedStage, difference, read_lock
 from x1_pretrain.deliverables.measured_checks import measured_problems
 from x1_pretrain.deliverables.plan import Plan, PlannedStage, read_plan
-from x1_pretrain.deliverables.problems import Problem, shortened
-from x1_pretrain.deliverables.validate import schema_problems
+from x1_pretrain.deliverables.problems import InvalidDeliverablesError, Problem, shortened
+from x1_pretrain.deliverables.validate import schema_problems, validate
 from x1_pretrain.errors import exit_on_user_error
 from x1_pretrain.typed_yaml import read_yaml
 
@@ -145,11 +147,31 @@ def _planned_keys(stage: PlannedStage) -> set[str]:
     return {f"{file}:{key}" for file, keys in stage.params.items() for key in keys}
 
 
+def validation_problems() -> list[Problem]:
+    """The cross-checks once more, and each file against its hash in validation.json.
+
+    So a value edited together with its hash in dvc.lock is still found.
+    """
+    try:
+        outcome = validate()
+    except InvalidDeliverablesError as error:
+        return list(error.problems)
+    recorded = {entry["file"]: entry["sha256"] for entry in read_json(paths.VALIDATION)["checked"]}
+    found = {entry["file"]: entry["sha256"] for entry in outcome["checked"]}
+    return [
+        Problem(str(paths.VALIDATION), "$.checked", f"is not of {file} as it is now; `dvc repro`")
+        for file in sorted(recorded.keys() | found.keys())
+        if recorded.get(file) != found.get(file)
+    ]
+
+
 @exit_on_user_error
 def main() -> None:
     """Print one line for each problem and exit with 1, or say how many outputs were verified."""
     result = verify_lock()
     problems = [*result.problems, *schema_problems(measured=True), *measured_problems()]
+    if not problems and paths.VALIDATION.is_file():
+        problems = validation_problems()
     for problem in problems:
         print(problem)
     if problems:

@@ -89,7 +89,8 @@ def _isoflop_panel(axes: Axes, study: Study, law: Law) -> None:
     axes.set_title(f"IsoFLOP set, C = {parabola.C:.2e} FLOPs")
     axes.fill_between(grid, low, high, color="#bcd3e6", lw=0, label="law, 95% interval")
     axes.plot(grid, median, "-", color="#0072B2", lw=1.6, label="law, posterior median")
-    axes.plot(grid, parabola.loss(grid), "--", color="black", lw=1.2, label="parabola in ln N")
+    if parabola.coefficients is not None:
+        axes.plot(grid, parabola.loss(grid), "--", color="black", lw=1.2, label="parabola in ln N")
     axes.plot(N, loss, "o", color="black", ms=7, mfc="white", mew=1.6, label="runs", zorder=5)
     best = float(np.median(study.posterior.law.n_opt(parabola.C)))
     labelled = zip(N, loss, strict=True) if len(N) <= MAX_SIZES else ()

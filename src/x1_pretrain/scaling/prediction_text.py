@@ -1,5 +1,6 @@
 """prediction.md, written from the numbers of fit.json and prediction.json: no sentence without one."""
 
+import math
 from typing import Any
 
 from x1_pretrain.scaling.runs import plural
@@ -74,8 +75,8 @@ def _planned_paragraph(prediction: dict[str, Any]) -> str:
     names = " and ".join(held_out)
     return (
         f"The fit never sees {names}. Before that loss is looked at, the law and the noise around it "
-        "(posterior predictive) put it in the interval below; `score.json` says afterwards whether it "
-        "fell inside. The other rows are runs the fit does see, for comparison."
+        "(posterior predictive) put it in the interval below; when it is the selected model, `score.json` "
+        "says afterwards whether it fell inside. The other rows are runs the fit does see, for comparison."
     )
 
 
@@ -107,7 +108,7 @@ def _published_paragraph(prediction: dict[str, Any], size: str) -> str:
         f"{tokens} tokens by its three approaches ({table['source']}). Our median, {ratio(median)}, is "
         f"{median / 20:.2g} times that, and our interval {verdict} 20. Of the {len(ratios)} published "
         f"fits below, {inside} {'lies' if inside == 1 else 'lie'} inside our interval; among themselves "
-        f"they differ by a factor {max(ratios) / min(ratios):.2g} at {size}. " + _meaning(low, high)
+        f"they differ by a factor {factor(max(ratios) / min(ratios))} at {size}. " + _meaning(low, high)
     )
 
 
@@ -115,10 +116,16 @@ def _meaning(low: float, high: float) -> str:
     width = high / low
     if width > 10:
         return (
-            f"The interval's ends are a factor {width:.2g} apart, so that it contains 20 or not is weak "
+            f"The interval's ends are a factor {factor(width)} apart, so that it contains 20 or not is weak "
             "evidence for or against the published number."
         )
-    return f"The interval's ends are a factor {width:.2g} apart, so the comparison has some force."
+    return f"The interval's ends are a factor {factor(width)} apart, so the comparison has some force."
+
+
+def factor(value: float) -> str:
+    """Two digits, written out: 2.2, 71, 110."""
+    digits = 1 - math.floor(math.log10(value))
+    return f"{round(value, digits):,.{max(digits, 0)}f}"
 
 
 def _published_table(prediction: dict[str, Any]) -> str:
@@ -143,8 +150,8 @@ def _extrapolation_paragraph(fit: dict[str, Any], prediction: dict[str, Any], si
     return (
         f"The {runs['n']} runs have {between(runs['N'])} parameters and {between(runs['D'])} tokens on "
         f"{plural(len(runs['budgets']), 'FLOPs budget')}. {_distance(target, size)} {verdict} "
-        f"{_near_the_data(best)} For D_opt({size}) the ends of "
-        f"the interval are a factor {high / low:.2g} apart, and on a logarithmic scale the spread is "
+        f"{_near_the_data(best, vertex_of(fit))} For D_opt({size}) the ends of "
+        f"the interval are a factor {factor(high / low)} apart, and on a logarithmic scale the spread is "
         f"{share:.2f} of the spread of the prior alone (1 would mean that the runs say nothing): "
         f"alpha keeps {contraction['alpha']['contraction']:.2f} and beta "
         f"{contraction['beta']['contraction']:.2f} of theirs. The interval assumes that the form "
@@ -154,10 +161,23 @@ def _extrapolation_paragraph(fit: dict[str, Any], prediction: dict[str, Any], si
     )
 
 
-def _near_the_data(best: dict[str, Any]) -> str:
+def vertex_of(fit: dict[str, Any]) -> float | None:
+    """N at the lowest point of the parabola through the largest budget's runs, if it has one."""
+    optimum = fit["isoflop"][-1]["optimum"] if fit["isoflop"] else None
+    return None if optimum is None else optimum["N"]
+
+
+def _near_the_data(best: dict[str, Any], vertex: float | None) -> str:
     size = f"{count(best['median'])} (95% interval {between(best['ci95'])})"
     if best["kind"] == "interpolation":
-        return f"What can be trusted is close to the data: the best size for {best['C']:.3g} FLOPs is {size}."
+        text = f"Close to the data, the law's best size for {best['C']:.3g} FLOPs is {size}"
+        if vertex is None:
+            return f"{text}; the parabola through those runs has no minimum among them."
+        low, high = best["ci95"]
+        agree = (
+            "inside that interval" if low <= vertex <= high else "outside that interval: trust neither much"
+        )
+        return f"{text}; the parabola through those runs alone has its minimum at {count(vertex)}, {agree}."
     return (
         f"Even the best size for {best['C']:.3g} FLOPs, {size}, lies outside the sizes tried, so nothing "
         "here is an interpolation."

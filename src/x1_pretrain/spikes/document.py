@@ -79,6 +79,8 @@ def _summary(spike: dict[str, Any]) -> str:
 
 def _agreement(spike: dict[str, Any]) -> str:
     verdict = spike["verdict"]
+    if not verdict["arms"]:
+        return "which no test could support or exclude"
     return f"{verdict['agreeing_arms']} of {verdict['arms']} tests came out as it predicts"
 
 

@@ -196,7 +196,7 @@ def _arm(replay: Replay) -> dict[str, Any]:
         "spikes": arm.spikes,
         "base_loss_nats": finite(replay.base_nats),
         "peak_loss_nats": finite(arm.peak_loss_nats),
-        "peak_grad_norm": finite(max(row.result.grad_norm for row in replay.rows)),
+        "peak_grad_norm": finite(float(np.max([row.result.grad_norm for row in replay.rows]))),
         "probe_before_nats": finite(arm.probe_before_nats),
         "probe_peak_nats": finite(arm.probe_peak_nats),
         "damage_nats": finite(arm.excess_nats),

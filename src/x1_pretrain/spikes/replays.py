@@ -120,8 +120,9 @@ def replay(
     for row in lab.train(steps, number_of, lr_factor, watch=True, clip_update=clip_update):
         rows.append(row)
         probes.append(lab.probe())
-    peak = max(row.result.loss_nats for row in rows)
-    worst_probe = max(probes)
+    # numpy's maximum is NaN if any is; Python's may skip it
+    peak = float(np.max([row.result.loss_nats for row in rows]))
+    worst_probe = float(np.max(probes))
     arm = Arm(
         spikes=not peak - base <= spike_rise_nats,
         peak_loss_nats=peak,

@@ -59,9 +59,11 @@ class TorchTrainer:
     def token_losses(self, batch: np.ndarray) -> np.ndarray:
         """Loss of every target in nats, [B, T], forward only."""
         tokens = torch.from_numpy(batch).to(self.used.device)
-        with self.used.autocast():
-            losses = self.model.loss(tokens[:, :-1], tokens[:, 1:], reduction="none")
-        return losses.view(batch.shape[0], -1).cpu().numpy()
+        losses = []
+        for micro in tokens.split(self.train.micro_batch):  # a whole batch's logits may not fit
+            with self.used.autocast():
+                losses.append(self.model.loss(micro[:, :-1], micro[:, 1:], reduction="none"))
+        return torch.cat(losses).view(batch.shape[0], -1).cpu().numpy()
 
     def snapshot(self) -> dict[str, Tensor]:
         """A copy of everything an update reads or writes."""
