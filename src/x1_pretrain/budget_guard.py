@@ -20,7 +20,7 @@ from x1_pretrain.economics.hardware import GPUS
 from x1_pretrain.economics.ledger import Ledger
 from x1_pretrain.economics.preflight import MARGIN, Preflight, peak_of
 from x1_pretrain.errors import UserError, exit_on_user_error
-from x1_pretrain.study import Study, load_profile, load_study, profile_path
+from x1_pretrain.study import Study, load_study, profile_path, study_of
 
 ABOVE_CAP = 3
 
@@ -100,19 +100,6 @@ def status_lines(study: Study, ledger: Ledger) -> list[str]:
     return lines
 
 
-def study_of(profile: str | None) -> Study:
-    """The study of params.yaml, with another profile put in when one is named."""
-    study = load_study()
-    if profile in (None, study.choice.profile):
-        return study
-    path = profile_path(profile)
-    if not path.is_file():
-        valid = ", ".join(sorted(p.stem for p in paths.PROFILES.glob("*.yaml")))
-        raise UserError(f"--profile: {profile!r} is unknown; valid profiles are {valid}")
-    choice = dataclasses.replace(study.choice, profile=profile)
-    return Study(choice=choice, profile=load_profile(path))
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="budget_guard", description="the hard cap on money")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -133,7 +120,9 @@ def _parser() -> argparse.ArgumentParser:
 @exit_on_user_error
 def main(argv: list[str] | None = None) -> None:
     arguments = _parser().parse_args(argv)
-    study = study_of(arguments.profile)
+    study = load_study()
+    if arguments.profile is not None:
+        study = study_of(dataclasses.replace(study.choice, profile=arguments.profile), "--profile")
     if arguments.command == "status":
         print("\n".join(status_lines(study, Ledger(arguments.ledger))))
         return

@@ -78,12 +78,20 @@ def load_profile(path: Path) -> Profile:
 def load_study(params: Path = paths.PARAMS) -> Study:
     """params.yaml and the profile it names, checked against each other. Raises `UserError`."""
     refuse_lost_experiment()
-    choice = build(Choice, read_yaml(params), str(params))
+    return study_of(build(Choice, read_yaml(params), str(params)), f"{params}.profile")
+
+
+def study_of(choice: Choice, where: str) -> Study:
+    """A choice with the profile it names; `where` the name was given opens the message if there is none."""
     path = profile_path(choice.profile)
     if not path.is_file():
-        valid = ", ".join(sorted(p.stem for p in paths.PROFILES.glob("*.yaml")))
-        raise UserError(f"{params}.profile: {choice.profile!r} is unknown; valid profiles are {valid}")
-    study = Study(choice=choice, profile=load_profile(path))
+        raise UserError(f"{where}: {choice.profile!r} is unknown; valid profiles are {profile_names()}")
+    return checked(Study(choice, load_profile(path)), path)
+
+
+def checked(study: Study, path: Path) -> Study:
+    """The study, if its profile (at `path`) has the chosen models and one sweep budget; else `UserError`."""
+    choice = study.choice
     for model in (choice.model, choice.spike.model, *choice.sweep.models):
         study.shape_of(model)
     budgets = {study.shape_of(model).flops for model in choice.sweep.models}
@@ -93,6 +101,10 @@ def load_study(params: Path = paths.PARAMS) -> Study:
             f"{', '.join(choice.sweep.models)} must be equal, found {sorted(budgets)}"
         )
     return study
+
+
+def profile_names() -> str:
+    return ", ".join(sorted(path.stem for path in paths.PROFILES.glob("*.yaml")))
 
 
 def refuse_lost_experiment() -> None:
@@ -113,13 +125,11 @@ def refuse_lost_experiment() -> None:
 
 def study_from(name: str) -> Study:
     """A study from a profile's name, a profile's file, or a file shaped like params.yaml."""
-    base = load_study(paths.PARAMS)
+    choice, path = load_study().choice, Path(name)
     if profile_path(name).is_file():
-        return Study(dataclasses.replace(base.choice, profile=name), load_profile(profile_path(name)))
-    path = Path(name)
-    if path.is_file() and "profile" in read_yaml(path):
+        return study_of(dataclasses.replace(choice, profile=name), "--config")
+    if not path.is_file():
+        raise UserError(f"--config {name}: neither a file nor a profile; profiles are {profile_names()}")
+    if "profile" in read_yaml(path):
         return load_study(path)
-    if path.is_file():
-        return Study(dataclasses.replace(base.choice, profile=path.stem), load_profile(path))
-    valid = ", ".join(sorted(p.stem for p in paths.PROFILES.glob("*.yaml")))
-    raise UserError(f"--config {name}: neither a file nor a profile; profiles are {valid}")
+    return checked(Study(dataclasses.replace(choice, profile=path.stem), load_profile(path)), path)
