@@ -18,7 +18,7 @@ def main() -> None:
     content = prediction_json(
         infer(read_runs(paths.RUNS_CSV), profile.fit),
         profile.fit.target_params,
-        planned_runs(profile, study.choice.sweep.models),
+        planned_runs(profile, study.choice.recipe, study.choice.sweep.models),
         {"tokenizer": profile.tokenizer.name, "domains": domains},
     )
     write_json(paths.PREDICTION, content)

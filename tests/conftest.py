@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from x1_pretrain.config import Device, ModelShape, Money, Recipe, Train
+from x1_pretrain.config import Device, Money, Train
 from x1_pretrain.corpus.documents import write_lines
 from x1_pretrain.corpus.shards import write_tokens
 from x1_pretrain.corpus.tokenizer import GPT2Tokenizer
 from x1_pretrain.run_spec import RunSpec
-from x1_pretrain.schedule import wsd
+from x1_pretrain.schedule import schedule_of
+from x1_pretrain.shape import ModelShape, Recipe
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +38,23 @@ def synthetic_tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 SHAPE = ModelShape(n_layer=2, d_model=16, n_head=2, n_kv_head=1, flops=1e9)
-RECIPE = Recipe(optimizer="muon", activation="relu2", qk_norm=True, zero_init=True, tied_head=False)
+RECIPE = Recipe(
+    optimizer="muon",
+    schedule="wsd",
+    batch_ramp=False,
+    activation="relu2",
+    position="rope",
+    qk_norm=True,
+    value_residual=False,
+    value_embeddings=False,
+    embedding_shortcut=False,
+    window_warmup=False,
+    zero_init=True,
+    tied_head=False,
+    logit_softcap=None,
+    z_loss=None,
+    mup=False,
+)
 TRAIN = Train(
     seq_len=32,
     batch_sequences=8,
@@ -46,17 +63,24 @@ TRAIN = Train(
     cooldown_fraction=0.25,
     muon_lr=0.02,
     adamw_lr=0.004,
+    embedding_lr=0.004,
+    base_width=128,
     weight_decay=0.0,
     momentum=0.95,
     beta1=0.9,
     beta2=0.95,
     eps=1e-8,
     grad_clip=1.0,
+    non_finite="stop",
+    batch_ramp_steps=2,
+    noise_batches=0,
     val_tokens=512,
     evaluations=2,
     checkpoint_every=4,
 )
-DEVICE = Device(kind="cpu", threads=1, precision="fp32", compile=False)
+DEVICE = Device(
+    kind="cpu", threads=1, precision="fp32", compile=False, attention="auto", gradient_checkpointing=False
+)
 MONEY = Money(
     gpu=None,
     price_usd_per_hour=0.0,
@@ -83,7 +107,7 @@ def small_spec() -> RunSpec:
         train=TRAIN,
         device=DEVICE,
         money=MONEY,
-        schedule=wsd(24, TRAIN.warmup_steps, TRAIN.cooldown_fraction, (0.5, 1.0)),
+        schedule=schedule_of(TRAIN, RECIPE, 24, (0.5, 1.0)),
         eval_every=12,
     )
 

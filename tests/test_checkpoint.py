@@ -1,5 +1,6 @@
 """Checkpoints: exact, atomic, checked on load; scratch: one writer, damaged states named and skipped."""
 
+import dataclasses
 import multiprocessing
 import os
 import resource
@@ -13,7 +14,7 @@ from tests.conftest import RECIPE, SHAPE, TRAIN
 from x1_pretrain import checkpoint
 from x1_pretrain.checkpoint import Scratch, load_model, publish, restore, snapshot, state_hash
 from x1_pretrain.config import as_dict
-from x1_pretrain.deliverables.files import write_json
+from x1_pretrain.deliverables.files import read_json, write_json
 from x1_pretrain.errors import UserError
 from x1_pretrain.model import GPT
 from x1_pretrain.optim import build_optimizers
@@ -23,6 +24,11 @@ from x1_pretrain.paths import scratch_root
 @pytest.fixture(autouse=True)
 def scratch_here(tmp_path, monkeypatch):
     monkeypatch.setenv("X1_SCRATCH", str(tmp_path / "scratch"))
+
+
+def card(**changes):
+    sections = {"shape": as_dict(SHAPE), "recipe": as_dict(RECIPE)}
+    return sections | {"n_vocab": 40, "seq_len": 8, "base_width": 16, "tokenizer": "t"} | changes
 
 
 def trained(steps=2):
@@ -146,7 +152,7 @@ def test_after_all_checkpoints_were_damaged_new_ones_are_kept():
 @pytest.mark.parametrize("damage", ["shape", "truncate", "missing key"])
 def test_a_published_checkpoint_that_is_not_one_is_named(tmp_path, damage):
     model, _ = trained()
-    info = {"shape": as_dict(SHAPE), "recipe": as_dict(RECIPE), "n_vocab": 40, "seq_len": 8, "tokenizer": "t"}
+    info = card()
     publish(tmp_path / "out", model, info)
     weights = tmp_path / "out/model.safetensors"
     if damage == "truncate":
@@ -168,6 +174,40 @@ def test_only_the_last_checkpoints_are_kept():
     for step in range(5):
         scratch.save(f"step-0-{step:08d}", snapshot(model, optimizers), {"step": step})
     assert [folder.name[-1] for folder in sorted(scratch.folder.glob("step-*"))] == ["3", "4"]
+
+
+def test_a_checkpoint_of_another_run_is_refused_and_not_used(capsys):
+    """Both fingerprints begin with the same 16 digits, so that both runs have one folder."""
+    model, optimizers = trained()
+    mine, other = "f" * 64, "f" * 16 + "e" * 48
+    Scratch("stage", other).save("step-000001", snapshot(model, optimizers), {"step": 1})
+    scratch = Scratch("stage", mine)
+    with pytest.raises(UserError, match=rf"step-000001: a checkpoint of another run \(fingerprint {other}, "):
+        scratch.load("step-000001")
+    assert scratch.latest() is None
+    assert f"this run's is {mine}" in capsys.readouterr().err
+
+
+def test_a_checkpoint_that_says_nothing_of_its_run_is_refused():
+    model, optimizers = trained()
+    scratch = Scratch("stage", "f" * 64)
+    scratch.save("step-000001", snapshot(model, optimizers), {"step": 1})
+    state = scratch.folder / "step-000001/state.json"
+    write_json(state, {key: value for key, value in read_json(state).items() if key != "fingerprint"})
+    with pytest.raises(UserError, match=r"fingerprint None"):
+        scratch.load("step-000001")
+
+
+def test_the_point_to_go_back_to_is_the_newest_whole_checkpoint():
+    model, optimizers = trained()
+    scratch = Scratch("stage", "f" * 64)
+    with pytest.raises(UserError, match="no whole checkpoint is left to go back to"):
+        scratch.rewind_point()
+    for step in (2, 4):
+        scratch.save(f"step-{step:06d}", snapshot(model, optimizers), {"step": step})
+    assert scratch.rewind_point()[1] == {"step": 4}
+    (scratch.folder / "step-000004/state.json").unlink()
+    assert scratch.rewind_point()[1] == {"step": 2}
 
 
 def test_weights_alone_are_refused_as_a_state():
@@ -218,8 +258,18 @@ def test_scratch_of_a_temporary_experiment_is_the_projects(tmp_path, monkeypatch
 
 def test_a_published_checkpoint_loads_anywhere(tmp_path):
     model, _ = trained()
-    info = {"shape": as_dict(SHAPE), "recipe": as_dict(RECIPE), "n_vocab": 40, "seq_len": 8, "tokenizer": "t"}
-    publish(tmp_path / "out", model, info)
+    publish(tmp_path / "out", model, card())
     loaded, read = load_model(tmp_path / "out")
     x = torch.arange(8)[None]
-    assert torch.equal(loaded(x), model(x)) and read == info
+    assert torch.equal(loaded(x), model(x)) and read == card()
+
+
+def test_a_published_checkpoint_is_scaled_by_its_base_width(tmp_path):
+    """With muP and a tied head the width at which nothing changes is a factor on the logits."""
+    recipe = dataclasses.replace(RECIPE, mup=True, tied_head=True)
+    model = GPT(SHAPE, recipe, 40, 8, base_width=4).initialise(0)
+    publish(tmp_path / "out", model, card(recipe=as_dict(recipe), base_width=4))
+    loaded, _ = load_model(tmp_path / "out")
+    x = torch.arange(8)[None]
+    assert torch.equal(loaded(x), model(x)) and model(x).any()
+    assert not torch.equal(GPT(SHAPE, recipe, 40, 8).initialise(0)(x), model(x))

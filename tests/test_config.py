@@ -8,10 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.conftest import DEVICE, RECIPE, SHAPE, TRAIN
 from x1_pretrain import paths
-from x1_pretrain.config import ModelShape, digest
+from x1_pretrain.config import as_dict, digest
 from x1_pretrain.errors import UserError
+from x1_pretrain.shape import ModelShape
 from x1_pretrain.study import load_profile, load_study, refuse_lost_experiment
+from x1_pretrain.typed_yaml import build
 
 ROOT = Path(__file__).parents[1]
 TINY = paths.PROFILES / "tiny.yaml"
@@ -28,6 +31,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def edit(path: Path, old: str, new: str) -> None:
+    """Replace text once; `new` may end with a `#` that hides a value of the profile, whatever it is."""
     text = path.read_text(encoding="utf-8")
     assert old in text
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
@@ -58,14 +62,23 @@ def test_the_committed_study_loads(study: Path):
         (paths.PARAMS, "seed: 0", "sede: 0", "unknown key 'sede'; valid keys are profile, model"),
         (paths.PARAMS, "seed: 0", "seed: zero", "seed: expected a whole number, found 'zero'"),
         (paths.PARAMS, "optimizer: muon", "optimizer: lion", "choose one of muon, adamw"),
+        (paths.PARAMS, "schedule: wsd", "schedule: step", "choose one of wsd, cosine"),
+        (paths.PARAMS, "activation: relu2", "activation: silu", "choose one of relu2, swiglu, gelu"),
+        (paths.PARAMS, "position: rope", "position: alibi", "choose one of rope, learned"),
+        (paths.PARAMS, "logit_softcap: null", "logit_softcap: 0", "softcap: 0 is not a finite number above"),
+        (paths.PARAMS, "z_loss: null", "z_loss: -1.0e-04", "z_loss: -0.0001 is not a finite number above 0"),
+        (paths.PARAMS, "z_loss: null", "z_loss: false", "z_loss: expected a number, found False"),
+        (paths.PARAMS, "  mup: false", "  mup: null", "recipe.mup: expected true or false, found None"),
+        (TINY, "non_finite: ", "non_finite: ignore  # ", "choose one of stop, skip, rewind"),
+        (TINY, "attention: ", "attention: triton  # ", "choose one of auto, sdpa, flash, flex"),
         (
             TINY,
-            "muon_lr: 0.03",
-            'muon_lr: "3e-5"',
+            "muon_lr: ",
+            'muon_lr: "3e-5"  # ',
             "train.muon_lr: expected a number, found '3e-5'",
         ),
         (TINY, "muon_lr", "muonlr", "train: unknown key 'muonlr'"),
-        (TINY, "  grad_clip: 1.0\n", "", "train: missing key 'grad_clip'"),
+        (TINY, "  grad_clip: ", "  # ", "train: missing key 'grad_clip'"),
         (TINY, "micro_batch: 16", "micro_batch: 5", "5 does not divide .* 16; the nearest .* is 4"),
         (TINY, "d_model: 48", "d_model: 47", "d_model 47 over n_head 1 .* make d_model even"),
         (TINY, "n_kv_head: 2", "n_kv_head: 3", "n_kv_head 3 does not divide n_head 2; .* 1, 2"),
@@ -83,7 +96,7 @@ def test_the_committed_study_loads(study: Path):
         ),
         (TINY, "    - 1.0", "    - 0.9", "must increase and end with 1.0"),
         (TINY, "cap_usd: 50.0", "cap_usd: 0", "cap_usd > 0"),
-        (TINY, "cooldown_fraction: 0.2", "cooldown_fraction: 0", r"is not in \(0, 1\]"),
+        (TINY, "cooldown_fraction: ", "cooldown_fraction: 0  # ", r"is not in \(0, 1\]"),
         (paths.PARAMS, "seed: 0", "seed: -1", r"params\.yaml\.seed: -1 is not from 0 to"),
         (paths.PARAMS, "    - B", "    - A", r"sweep\.models: \['A', 'A', 'C'\] .* each once"),
         (
@@ -122,13 +135,21 @@ def test_a_mistake_is_one_sentence_that_names_the_file(
     [
         (
             "threads shard_tokens seq_len batch_sequences micro_batch val_tokens evaluations "
-            "checkpoint_every n_layer d_model n_head n_kv_head walkers draws steps at_step batches "
-            "prompt_tokens new_tokens",
+            "checkpoint_every base_width n_layer d_model n_head n_kv_head walkers draws steps at_step "
+            "batches prompt_tokens new_tokens",
             ("0", "-1"),
             "at least 1",
         ),
-        ("warmup_steps min_characters max_characters bootstrap", ("-1",), "at least 0"),
-        ("muon_lr adamw_lr eps grad_clip flops target_params", ("0", "-1.0"), "a finite number above 0"),
+        (
+            "warmup_steps min_characters max_characters bootstrap batch_ramp_steps noise_batches",
+            ("-1",),
+            "at least 0",
+        ),
+        (
+            "muon_lr adamw_lr embedding_lr eps grad_clip flops target_params",
+            ("0", "-1.0"),
+            "a finite number above 0",
+        ),
         ("weight_decay price_usd_per_hour", ("-0.1",), "at least 0"),
         ("cooldown_fraction assumed_mfu", ("0.0", "1.5"), r"in \(0, 1\]"),
         ("momentum beta1 beta2", ("1.0", "-0.1"), r"in \[0, 1\)"),
@@ -159,8 +180,34 @@ def test_limits_hold_for_a_shape_made_in_code(changes):
         dataclasses.replace(ModelShape(2, 48, 2, 2, 6e12), **changes)
 
 
+@pytest.mark.parametrize(
+    ("section", "may_be_off"),
+    [(TRAIN, {"grad_clip"}), (RECIPE, {"logit_softcap", "z_loss"}), (DEVICE, set()), (SHAPE, set())],
+    ids=["train", "recipe", "device", "shape"],
+)
+def test_null_turns_off_what_can_be_off_and_nothing_else(section, may_be_off: set[str]):
+    values = as_dict(section)
+    accepted = set()
+    for key in values:
+        try:
+            built = build(type(section), values | {key: None}, "here")
+        except UserError as error:
+            assert str(error).startswith(f"here.{key}: ") and "None" in str(error)
+        else:
+            assert getattr(built, key) is None
+            accepted.add(key)
+    assert accepted == may_be_off
+
+
+@pytest.mark.parametrize("value", [1, 15.0, 1e-4])
+def test_what_can_be_off_can_be_any_positive_number(value: float):
+    for section, keys in ((TRAIN, ["grad_clip"]), (RECIPE, ["logit_softcap", "z_loss"])):
+        built = build(type(section), as_dict(section) | dict.fromkeys(keys, value), "here")
+        assert [getattr(built, key) for key in keys] == [float(value)] * len(keys)
+
+
 def test_a_float_as_dvc_writes_it_is_read(study: Path):
-    edit(TINY, "muon_lr: 0.03", "muon_lr: 3e-05")
+    edit(TINY, "muon_lr: ", "muon_lr: 3e-05  # ")
     assert load_profile(TINY).train.muon_lr == 3e-05
 
 
@@ -173,6 +220,15 @@ def test_parameters_are_the_matrices_of_every_layer(n_layer: int, n_head: int, h
     assert n_layer * (query_and_out + key_and_value + 2 * d_model * 4 * d_model) == shape.N
     if n_kv_head == n_head:
         assert 12 * n_layer * d_model**2 == shape.N
+    assert shape.N_of("gelu") == shape.N_of("relu2") == shape.N
+
+
+@given(st.integers(1, 4), st.integers(2, 64).map(lambda half: 16 * half))
+def test_swiglu_has_about_as_many_parameters(n_layer: int, d_model: int):
+    """Three matrices of a width that is a multiple of 8, at most 4 from the 8/3 d that would be exact."""
+    shape = ModelShape(n_layer, d_model, 2, 2, 1.0)
+    assert abs(shape.N_of("swiglu") - shape.N) <= n_layer * 3 * d_model * 4
+    assert (shape.N_of("swiglu") - n_layer * 4 * d_model**2) % (n_layer * 3 * d_model * 8) == 0
 
 
 def test_a_digest_changes_with_every_field():

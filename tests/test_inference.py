@@ -1,5 +1,6 @@
 """A tiny random checkpoint through the whole of the inference stage."""
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -11,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from tests.conftest import RECIPE
 from x1_pretrain.checkpoint import publish
-from x1_pretrain.config import Inference, ModelShape, Money, Recipe, as_dict
+from x1_pretrain.config import Inference, Money, as_dict
 from x1_pretrain.errors import UserError
 from x1_pretrain.inference import (
     converted,
@@ -23,15 +25,21 @@ from x1_pretrain.inference import (
     write_inference,
 )
 from x1_pretrain.model import GPT
+from x1_pretrain.shape import ModelShape
 
 SCHEMAS = Path(__file__).resolve().parents[1] / "schemas"
 V, T = 300, 32
 SHAPE = ModelShape(n_layer=2, d_model=64, n_head=4, n_kv_head=2, flops=1e9)
 
 
-def tiny_model(tied_head=False):
-    recipe = Recipe("muon", "relu2", qk_norm=True, zero_init=False, tied_head=tied_head)
+def tiny_model(**recipe):
+    recipe = dataclasses.replace(RECIPE, **{"zero_init": False, **recipe})
     return GPT(SHAPE, recipe, V, T).initialise(0)
+
+
+def publish_at(folder, model):
+    info = {"shape": as_dict(SHAPE), "recipe": as_dict(model.recipe), "n_vocab": V, "seq_len": T}
+    publish(folder, model, info | {"base_width": SHAPE.d_model, "tokenizer": "toy"})
 
 
 def windows(n=12, seed=0):
@@ -62,10 +70,7 @@ class FakeTokens:
 def stage(tmp_path, monkeypatch):
     """A function that runs the stage in `tmp_path` and returns both JSON files."""
     monkeypatch.setattr("x1_pretrain.inference.Tokens", FakeTokens)
-    model = tiny_model()
-    info = {"shape": as_dict(SHAPE), "recipe": as_dict(model.recipe), "n_vocab": V, "seq_len": T}
-    info["tokenizer"] = "toy"
-    publish(tmp_path / "checkpoint", model, info)
+    publish_at(tmp_path / "checkpoint", tiny_model())
 
     def run(formats=("fp32", "bf16", "int8"), prompt=8, new=3, price=0.0, name="out"):
         output, measured = tmp_path / f"{name}.json", tmp_path / f"{name}-measured.json"
@@ -102,6 +107,15 @@ def test_stage_writes_both_files_as_their_schemas_say(stage):
         assert math.exp(abs(other["loss_delta_nats"])) <= 1.002
     assert fp32["weight_bytes"] > 1.9 * bf16["weight_bytes"] > 1.9 * int8["weight_bytes"]
     assert "no KV cache" in speeds["method"]
+
+
+def test_N_is_counted_in_the_model_that_is_served(stage, tmp_path):
+    """SwiGLU's is not the shape's: it has a third matrix, and a width that is a multiple of 8."""
+    swiglu = tiny_model(activation="swiglu")
+    publish_at(tmp_path / "checkpoint", swiglu)
+    losses, _ = stage(formats=("fp32",))
+    assert losses["N"] == swiglu.N() != SHAPE.N
+    assert losses["N_total"] == swiglu.n_params()
 
 
 def test_hashed_file_is_the_same_twice(stage, tmp_path):

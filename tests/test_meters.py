@@ -63,19 +63,16 @@ def test_a_cpu_named_like_a_gpu_is_measured(measuring: float):
 
 
 def test_utilisation_is_counted_flops_over_the_peak():
-    sheet = meters.utilisation(meters.Peak(1e12, "peak of X", measured=False), 1000.0, 500_000_000)
-    assert sheet == meters.Utilisation(0.5, "peak of X", None)
-    here = meters.utilisation(meters.Peak(1e12, "measured", measured=True), 1000.0, 500_000_000)
-    assert here == meters.Utilisation(0.5, "measured", 1e12)
+    work = {"tokens": 4000, "flops": 2 * 10**12, "seconds": 4.0}
+    sheet = meters.utilisation(meters.Peak(1e12, "peak of X", measured=False), **work)
+    assert sheet == meters.Utilisation(1000.0, 0.5, "peak of X", None)
+    here = meters.utilisation(meters.Peak(1e12, "measured", measured=True), **work)
+    assert here == meters.Utilisation(1000.0, 0.5, "measured", 1e12)
 
 
 @pytest.mark.parametrize(("measured", "kept"), [(True, 1e12), (False, None)])
-def test_without_a_timed_step_there_is_no_mfu_but_a_reason(measured: bool, kept: float | None):
-    found = meters.utilisation(meters.Peak(1e12, "why", measured), None, 500_000_000)
-    assert found.mfu is None
+def test_without_a_timed_step_there_is_no_speed_and_no_mfu_but_a_reason(measured: bool, kept: float | None):
+    found = meters.utilisation(meters.Peak(1e12, "why", measured), tokens=0, flops=0, seconds=0.0)
+    assert found.tokens_per_s is None and found.mfu is None
     assert "no step after the first was timed" in found.mfu_reason
     assert found.measured_peak_flops == kept
-
-
-def test_peak_memory_of_a_process_is_in_bytes():
-    assert meters.peak_memory_bytes(CPU) > 10 * 2**20

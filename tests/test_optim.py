@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from tests.conftest import RECIPE, SHAPE, TRAIN
-from x1_pretrain.config import ModelShape
 from x1_pretrain.model import GPT
 from x1_pretrain.optim import Muon, build_optimizers, orthogonalise, set_lr
+from x1_pretrain.shape import ModelShape
 
 
 @pytest.mark.parametrize("recipe", [{}, {"tied_head": True}, {"optimizer": "adamw"}])

@@ -1,23 +1,35 @@
 """What a run hands over: the right rows, units and points, and nothing with a clock in a hashed file."""
 
 import csv
+import dataclasses
 import json
 import math
 
 import pytest
 from jsonschema import Draft202012Validator
 
+from tests.conftest import MONEY
 from x1_pretrain import identity, record, train
 from x1_pretrain.checkpoint import load_model
 from x1_pretrain.deliverables.files import sha256_of
+from x1_pretrain.deliverables.manifest import build_manifest
+from x1_pretrain.schedule import schedule_of
 
 HASHED = ("checkpoint/model.safetensors", "checkpoint/model.json", "checkpoint/run.json", "metrics.json")
 
 
+@pytest.fixture(scope="module")
+def trained() -> list[record.Finished]:
+    """The run of `finished`, once there is one: all tests look at the same."""
+    return []
+
+
 @pytest.fixture
-def finished(synthetic_tokens, small_spec, tmp_path, monkeypatch):
+def finished(trained, synthetic_tokens, small_spec, tmp_path, monkeypatch):
     monkeypatch.setenv("X1_SCRATCH", str(tmp_path / "scratch"))
-    return train.train(small_spec, synthetic_tokens, "off", "test", lambda finished: None)
+    if not trained:
+        trained.append(train.train(small_spec, synthetic_tokens, "off", "test", lambda finished: None))
+    return trained[0]
 
 
 def written(finished, folder):
@@ -32,12 +44,49 @@ def test_outputs_fit_their_schemas_and_name_the_checkpoint(finished, tmp_path, r
     for name, schema in (("metrics.json", "metrics"), ("measured.json", "measured-run")):
         content = json.loads((folder / name).read_text())
         rules = json.loads((schemas / f"{schema}.schema.json").read_text())
-        Draft202012Validator(rules).validate(content | ({"stage": "train"} if "stage" in content else {}))
+        Draft202012Validator(rules).validate(content)
     run = json.loads((folder / "checkpoint/run.json").read_text())
     assert run["checkpoint"]["sha256"] == sha256_of(folder / "checkpoint/model.safetensors")
     assert run["results"] == json.loads((folder / "metrics.json").read_text())
     model, _ = load_model(folder / "checkpoint")
     assert model.shape == finished.spec.shape
+    assert json.loads((folder / "measured.json").read_text())["fingerprint"] == run["fingerprint"]
+
+
+def test_a_run_fits_the_schema_of_the_manifest(finished, tmp_path, monkeypatch, request):
+    run = json.loads((written(finished, tmp_path / "out") / "checkpoint/run.json").read_text())
+    monkeypatch.chdir(request.config.rootpath)
+    assert build_manifest(run, MONEY)["fingerprint"] == finished.fingerprint
+
+
+def test_the_noise_scale_is_the_ratio_of_what_was_measured_along_the_run(finished):
+    assert record.metrics(finished)["noise_scale_tokens"] is None
+    first, last = ({"signal": 1.0, "noise": 300.0}, {"signal": 3.0, "noise": 100.0})
+    noisy = [{**e, "noise": noise} for e, noise in zip(finished.evaluations[-2:], (first, last), strict=True)]
+    measured = dataclasses.replace(finished, evaluations=[*finished.evaluations[:-2], *noisy])
+    assert record.metrics(measured)["noise_scale_tokens"] == 100.0
+
+
+def test_what_was_left_out_is_counted(finished):
+    assert (record.metrics(finished)["skipped_steps"], record.metrics(finished)["skipped_sequences"]) == (
+        0,
+        0,
+    )
+    spoiled = dataclasses.replace(finished, skipped_steps=2, skipped_data=[[8, 8], [40, 4]])
+    assert record.metrics(spoiled)["skipped_steps"] == 2
+    assert record.metrics(spoiled)["skipped_sequences"] == 12
+
+
+def test_tokens_of_a_batch_ramp_are_those_of_its_batches(finished, change, tmp_path):
+    """Steps of 2, 2, 4, 4 and then 8 sequences: 20 of 24 batches are whole, and D is not 24 of them."""
+    ramped = dataclasses.replace(finished, spec=change(finished.spec, "schedule", ramp_steps=2))
+    end = (2 + 2 + 4 + 4 + 20 * 8) * 32
+    results = record.metrics(ramped)
+    assert (results["D"], results["C_6nd"]) == (end, 6 * results["N"] * end)
+    assert record.sweep_run(ramped)["points"][-1]["D"] == end
+    with (written(ramped, tmp_path / "out") / "curve.csv").open() as stream:
+        tokens = [int(row["tokens"]) for row in csv.DictReader(stream)]
+    assert tokens[:5] == [64, 128, 256, 384, 640] and tokens[-1] == end
 
 
 def test_the_same_run_hands_over_the_same_bytes(finished, synthetic_tokens, small_spec, tmp_path):
@@ -91,7 +140,10 @@ def test_the_fingerprint_changes_with_what_decides_the_bits(finished, small_spec
         change(small_spec, "shape", d_model=32),
         change(small_spec, "recipe", qk_norm=False),
         change(small_spec, "device", threads=2),
+        change(small_spec, "device", gradient_checkpointing=True),
+        change(small_spec, "train", base_width=64),
+        change(small_spec, schedule=schedule_of(small_spec.train, small_spec.recipe, 25)),
     ]
     prints = [identity.fingerprint(spec, finished.used, "data") for spec in changes]
-    assert len({base, identity.fingerprint(small_spec, finished.used, "other"), *prints}) == 7
+    assert len({base, identity.fingerprint(small_spec, finished.used, "other"), *prints}) == 2 + len(changes)
     assert identity.fingerprint(change(small_spec, "money", cap_usd=9.0), finished.used, "data") == base

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shutil
 import signal
 import threading
 import time
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 from tests.conftest import DEVICE, RECIPE, SHAPE, TRAIN
-from x1_pretrain import paths
+from x1_pretrain import budget_guard, paths, signals, step
 from x1_pretrain import train as trainer
 from x1_pretrain.checkpoint import snapshot
 from x1_pretrain.corpus.loader import Tokens, TrainLoader, validation_windows
@@ -20,7 +21,7 @@ from x1_pretrain.determinism import setup
 from x1_pretrain.errors import UserError
 from x1_pretrain.model import GPT
 from x1_pretrain.optim import build_optimizers
-from x1_pretrain.schedule import wsd
+from x1_pretrain.schedule import schedule_of
 
 
 class KilledError(Exception):
@@ -123,7 +124,7 @@ def test_another_run_of_the_same_output_waits(small_spec, synthetic_tokens, chan
     first = threading.Thread(
         target=trainer.train, args=(change(small_spec, seed=1), synthetic_tokens, "off", "test", slow)
     )
-    with mock.patch.object(trainer.signal, "signal"):  # handlers belong to the main thread
+    with mock.patch.object(signals.signal, "signal"):  # handlers belong to the main thread
         first.start()
         assert started.wait(60)
         trainer.train(small_spec, synthetic_tokens, "off", "test", lambda finished: order.append("second"))
@@ -162,8 +163,8 @@ def test_a_forced_run_trains_again_from_the_start(run, small_spec, monkeypatch):
 
 def test_a_branch_is_the_shorter_run_and_the_trunk_is_not_disturbed(run, small_spec, change):
     branched = run(small_spec)
-    half = run(change(small_spec, schedule=wsd(12, 3, 0.25)))
-    whole = run(change(small_spec, schedule=wsd(24, 3, 0.25)))
+    half = run(change(small_spec, schedule=schedule_of(TRAIN, RECIPE, 12)))
+    whole = run(change(small_spec, schedule=schedule_of(TRAIN, RECIPE, 24)))
     points = {(e["branch"], e["step"]): e["val_loss_nats"] for e in branched.evaluations}
     assert points[0, 12] == half.val_loss_nats
     assert points[1, 24] == whole.val_loss_nats
@@ -171,7 +172,7 @@ def test_a_branch_is_the_shorter_run_and_the_trunk_is_not_disturbed(run, small_s
 
 
 def test_steps_are_exactly_as_many_as_asked(run, small_spec, change):
-    finished = run(change(small_spec, schedule=wsd(17, 3, 0.25)))
+    finished = run(change(small_spec, schedule=schedule_of(TRAIN, RECIPE, 17)))
     assert [row.step for row in finished.log] == list(range(1, 18))
 
 
@@ -210,8 +211,7 @@ def test_a_gradient_that_is_not_finite_stops_before_the_optimizer(synthetic_toke
     def broken(*arguments):
         return model.loss(*arguments) * float("nan")
 
-    with pytest.raises(FloatingPointError, match="loss nan"):
-        trainer.train_step(broken, model, optimizers, batch, TRAIN, 1.0, used)
+    assert not trainer.train_step(broken, model, optimizers, batch, TRAIN, 1.0, used).finite
     after = snapshot(model, optimizers)
     assert all(torch.equal(before[name], after[name]) for name in before)
 
@@ -219,6 +219,147 @@ def test_a_gradient_that_is_not_finite_stops_before_the_optimizer(synthetic_toke
 def test_a_run_that_diverges_says_where_and_keeps_its_checkpoint(run, small_spec, change):
     with pytest.raises(UserError, match=r"not finite at step \d+ .*last checkpoint is kept"):
         run(change(change(small_spec, "recipe", optimizer="adamw", qk_norm=False), "train", adamw_lr=1e38))
+
+
+def spoil(monkeypatch, bad):
+    """The loss of the batch that starts with the given tokens is NaN; returns what was read, in order."""
+    original, read = step.backward, []
+
+    def backward(loss_function, batch, micro_batch, used):
+        read.append(batch.clone())
+        loss = original(loss_function, batch, micro_batch, used)
+        return float("nan") if any(torch.equal(batch, b) for b in bad) else loss
+
+    monkeypatch.setattr(step, "backward", backward)
+    return read
+
+
+def batches(tokens_dir, *steps):
+    loader = TrainLoader(Tokens(tokens_dir), TRAIN.seq_len, TRAIN.batch_sequences, 0)
+    return [torch.from_numpy(loader.batch(step)) for step in steps]
+
+
+@pytest.fixture
+def plain_spec(small_spec, change):
+    """24 steps, no branches."""
+    return change(small_spec, schedule=schedule_of(TRAIN, RECIPE, 24))
+
+
+def test_skip_leaves_the_update_out_and_counts_it(run, plain_spec, change, monkeypatch, synthetic_tokens):
+    spoil(monkeypatch, batches(synthetic_tokens, 9))
+    finished = run(change(plain_spec, "train", non_finite="skip"))
+    assert finished.skipped_steps == 1 and [a["reason"] for a in finished.alarms] == ["nonfinite"]
+    assert len(finished.log) == 24 and np.isnan(finished.log[9].loss_nats)
+    assert all(np.isfinite(row.loss_nats) for row in finished.log if row.step != 10)
+    assert np.isfinite(finished.val_loss_nats)
+
+
+@pytest.mark.parametrize("bad", [[0], [9], [9, 10, 13]])
+def test_rewind_goes_back_and_leaves_the_batch_out(
+    run, plain_spec, change, monkeypatch, synthetic_tokens, bad
+):
+    """As if the data had never had those batches: bit for bit the run that reads around them."""
+    with monkeypatch.context() as patch:
+        read = spoil(patch, batches(synthetic_tokens, *bad))
+        finished = run(change(plain_spec, "train", non_finite="rewind"))
+    kept = [b for b in batches(synthetic_tokens, *range(24 + len(bad)))]
+    kept = [b for step, b in enumerate(kept) if step not in bad]
+    assert all(torch.equal(a, b) for a, b in zip(read[-len(kept) + bad[-1] :], kept[bad[-1] :], strict=True))
+    assert [row.step for row in finished.log] == list(range(1, 25))
+    assert finished.skipped_data == [[step * 8 - 8 * i, 8] for i, step in enumerate(bad)] or bad != [9]
+    assert finished.skipped_steps == 0 and np.isfinite([row.loss_nats for row in finished.log]).all()
+
+
+def test_a_rewind_survives_a_kill(run, plain_spec, change, monkeypatch, synthetic_tokens):
+    spec = change(plain_spec, "train", non_finite="rewind")
+    spoil(monkeypatch, batches(synthetic_tokens, 9, 14))
+    expected = outcome(run(spec))
+    for call in (11, 3, 9):
+        with monkeypatch.context() as patch:
+            kill_at(patch, call)
+            with pytest.raises(KilledError):
+                run(spec)
+    assert outcome(run(spec)) == expected
+
+
+def test_a_cause_that_is_not_one_batch_stops_the_run(run, plain_spec, change, monkeypatch, synthetic_tokens):
+    spoil(monkeypatch, batches(synthetic_tokens, *range(5, 24)))
+    with pytest.raises(UserError, match=r"not finite at step 6 .*last checkpoint is kept"):
+        run(change(plain_spec, "train", non_finite="rewind"))
+
+
+RECIPES = [
+    {"schedule": "cosine"},
+    {"batch_ramp": True},
+    {"window_warmup": True},
+    {"value_residual": True, "value_embeddings": True, "embedding_shortcut": True, "logit_softcap": 15.0},
+    {"optimizer": "adamw", "z_loss": 1e-4, "mup": True, "activation": "swiglu", "position": "learned"},
+]
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_is_exact_after_kills(run, small_spec, change, monkeypatch, recipe):
+    spec = change(change(small_spec, "recipe", **recipe), "train", noise_batches=2, micro_batch=2)
+    spec = change(spec, schedule=schedule_of(spec.train, spec.recipe, 24, (0.5, 1.0)))
+    expected = run(spec)
+    assert expected.val_loss_nats < expected.log[0].loss_nats
+    for call in (5, 9, 3):
+        with monkeypatch.context() as patch:
+            kill_at(patch, call)
+            with pytest.raises(KilledError):
+                run(spec)
+    assert outcome(run(spec)) == outcome(expected)
+
+
+def test_the_noise_scale_is_measured_and_moves_nothing(run, small_spec, change):
+    plain, measuring = run(small_spec), run(change(small_spec, "train", noise_batches=3))
+    assert measuring.state_sha256 == plain.state_sha256 and measuring.log == plain.log
+    assert all(("noise" in e) == (e["branch"] == 1) for e in measuring.evaluations)
+
+
+def test_clipping_can_be_off(run, plain_spec, change):
+    clipped, free = (
+        run(change(plain_spec, "train", grad_clip=1e-3)),
+        run(change(plain_spec, "train", grad_clip=None)),
+    )
+    assert free.log[0] == clipped.log[0] and free.log[1].loss_nats != clipped.log[1].loss_nats
+
+
+def test_out_of_memory_keeps_the_checkpoint_and_proposes_a_micro_batch(run, small_spec, monkeypatch):
+    expected = outcome(run(small_spec))
+    original, calls = trainer.train_step, []
+
+    def full(*arguments):
+        calls.append(1)
+        if len(calls) == 6:
+            torch.empty(2**50)
+        return original(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "train_step", full)
+        with pytest.raises(
+            UserError, match=r"out of memory; the last checkpoint is kept, set train.micro_batch to 4"
+        ):
+            run(small_spec)
+    assert outcome(run(small_spec)) == expected
+
+
+def test_a_checkpoint_of_another_run_is_refused(run, small_spec, change, monkeypatch, capsys):
+    """Copied by hand into this run's scratch: named, and not resumed from."""
+    for spec in (change(small_spec, seed=1), small_spec):
+        with monkeypatch.context() as patch:
+            kill_at(patch, 10)
+            with pytest.raises(KilledError):
+                run(spec)
+    other, mine = sorted(run_folders(), key=lambda folder: folder.stat().st_ctime_ns)
+    for folder in mine.glob("step-*"):
+        shutil.rmtree(folder)
+    shutil.copytree(next(other.glob("step-*")), mine / "step-000009")
+    with monkeypatch.context() as patch:
+        kill_at(patch, 1)
+        with pytest.raises(KilledError):
+            run(small_spec)
+    assert "a checkpoint of another run (fingerprint" in capsys.readouterr().err
 
 
 def test_loss_and_gradient_do_not_depend_on_the_micro_batch(synthetic_tokens):
@@ -258,6 +399,7 @@ def test_the_cap_stops_a_run_with_a_valid_checkpoint(run, small_spec, change, mo
     paid = change(small_spec, "money", price_usd_per_hour=3600.0, cap_usd=0.5, assumed_mfu=1.0)
     clock = iter(range(0, 10_000))
     monkeypatch.setattr(trainer, "time", FakeTime(lambda: next(clock) / 50))
+    monkeypatch.setattr(budget_guard, "time", trainer.time)
     with pytest.raises(SystemExit) as stop:
         run(paid)
     assert stop.value.code == trainer.BUDGET_EXHAUSTED

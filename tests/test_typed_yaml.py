@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from x1_pretrain.errors import UserError
-from x1_pretrain.typed_yaml import Limit, build, hold_limits, read_yaml
+from x1_pretrain.limits import Limit, hold_limits
+from x1_pretrain.typed_yaml import build, read_yaml
 
 
 @dataclass(frozen=True)

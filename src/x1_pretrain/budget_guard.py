@@ -9,10 +9,12 @@ Exit status: 0 within the cap, 2 for bad input, 3 when the estimate is above the
 import argparse
 import dataclasses
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from x1_pretrain import paths
+from x1_pretrain.config import Money
 from x1_pretrain.deliverables.files import read_json
 from x1_pretrain.economics.cost import checked_price, positive, usd_for
 from x1_pretrain.economics.estimate import work_of
@@ -57,6 +59,27 @@ class BudgetGuard:
     def exhausted(self, elapsed_s: float) -> bool:
         """Whether the cap is reached; on a machine that costs nothing it never is."""
         return self.price_usd_per_hour > 0 and self.spent_usd(elapsed_s) >= self.cap_usd
+
+
+class Spending:
+    """A run's own meter: what it costs as it goes, in the ledger of the whole project and against the cap."""
+
+    def __init__(self, run_id: str, money: Money) -> None:
+        self.run_id, self.price, self.ledger = run_id, money.price_usd_per_hour, Ledger(paths.ledger())
+        self.guard = BudgetGuard(self.price, money.cap_usd, self.ledger.total_usd())
+        self.charged_until = time.monotonic()
+
+    def charge(self) -> None:
+        """Write down the time since the last charge."""
+        now = time.monotonic()
+        if self.price > 0:
+            self.ledger.charge(self.run_id, now - self.charged_until, self.price)
+            self.guard = dataclasses.replace(self.guard, already_spent_usd=self.ledger.total_usd())
+        self.charged_until = now
+
+    def exhausted(self) -> bool:
+        """Whether the cap is reached, this moment included."""
+        return self.guard.exhausted(time.monotonic() - self.charged_until)
 
 
 def preflight(study: Study, arguments: argparse.Namespace) -> Preflight:

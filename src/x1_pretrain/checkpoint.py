@@ -23,11 +23,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from x1_pretrain.config import ModelShape, Recipe
 from x1_pretrain.deliverables.files import read_json, sha256_of, write_json
 from x1_pretrain.errors import UserError
 from x1_pretrain.model import GPT
 from x1_pretrain.paths import scratch_root
+from x1_pretrain.shape import ModelShape, Recipe
 from x1_pretrain.typed_yaml import build
 
 
@@ -103,6 +103,7 @@ class Scratch:
     """`.scratch/<stage>/<fingerprint>/`: where one run keeps its resumable state, one writer at a time."""
 
     def __init__(self, stage: str, fingerprint: str, keep: int = 2) -> None:
+        self.fingerprint = fingerprint
         self.folder = scratch_root() / stage / fingerprint[:16]
         self.keep = keep
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -119,6 +120,7 @@ class Scratch:
             temporary.mkdir()
             save_file(tensors, temporary / "tensors.safetensors")
             record = {
+                "fingerprint": self.fingerprint,
                 "tensors_sha256": sha256_of(temporary / "tensors.safetensors"),
                 "state": state,
             }
@@ -142,6 +144,11 @@ class Scratch:
         folder = self.folder / name
         record = read_json(folder / "state.json")
         tensors = folder / "tensors.safetensors"
+        if record.get("fingerprint") != self.fingerprint:
+            raise UserError(
+                f"{folder}: a checkpoint of another run (fingerprint {record.get('fingerprint')}, this run's "
+                f"is {self.fingerprint}): its model, data, recipe or code differ; remove it"
+            )
         if not tensors.is_file() or sha256_of(tensors) != record.get("tensors_sha256"):
             raise UserError(
                 f"{tensors}: damaged, its sha256 is not the one in state.json; delete {self.folder} to train "
@@ -158,6 +165,13 @@ class Scratch:
                 print(f"skipping a checkpoint: {error}", file=sys.stderr)
                 shutil.rmtree(folder, ignore_errors=True)
         return None
+
+    def rewind_point(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The newest checkpoint that is whole. Raises `UserError` if none is left."""
+        found = self.latest()
+        if found is None:
+            raise UserError(f"{self.folder}: no whole checkpoint is left to go back to; train the run again")
+        return found
 
     @property
     def delivered(self) -> bool:
@@ -187,6 +201,7 @@ class ModelCard:
     recipe: Recipe
     n_vocab: int
     seq_len: int
+    base_width: int
     tokenizer: str
 
 
@@ -208,7 +223,7 @@ def load_model(folder: Path) -> tuple[GPT, dict[str, Any]]:
     """The model of a published checkpoint, in fp32 on the CPU, and its model.json."""
     info, where = read_json(folder / "model.json"), str(folder / "model.json")
     card = build(ModelCard, info, where)
-    model = GPT(card.shape, card.recipe, card.n_vocab, card.seq_len)
+    model = GPT(card.shape, card.recipe, card.n_vocab, card.seq_len, base_width=card.base_width)
     path = folder / "model.safetensors"
     try:
         missing = model.load_state_dict(load_file(path), strict=False).missing_keys

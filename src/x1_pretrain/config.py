@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Annotated, Any, Literal
 
-from x1_pretrain.typed_yaml import Count, Decay, FromZero, Natural, Part, Positive, Share, Unique, hold_limits
+from x1_pretrain.limits import Count, Decay, FromZero, Natural, Part, Positive, Share, Unique, hold_limits
+from x1_pretrain.shape import ModelShape
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class Device:
     threads: Count
     precision: Literal["fp32", "bf16"]
     compile: bool
+    attention: Literal["auto", "sdpa", "flash", "flex"]  # auto: flash-attn if it is there, else SDPA
+    gradient_checkpointing: bool  # recompute each block's activations in the backward pass: less memory
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,10 @@ class Tokenizer:
 
 @dataclass(frozen=True)
 class Train:
-    """How every run is trained. Lengths of a run in steps follow from the model's `flops`."""
+    """How every run is trained. Lengths of a run in steps follow from the model's `flops`.
+
+    The three lr hold at width `base_width`; optim.py says whom they are for and how they go with the width.
+    """
 
     seq_len: Count
     batch_sequences: Count
@@ -79,12 +85,21 @@ class Train:
     cooldown_fraction: Share
     muon_lr: Positive
     adamw_lr: Positive
+    embedding_lr: Positive
+    base_width: Count
     weight_decay: FromZero
     momentum: Decay
     beta1: Decay
     beta2: Decay
     eps: Positive
-    grad_clip: Positive
+    grad_clip: Positive | None  # of the whole gradient's L2 norm; none: no clipping
+    non_finite: Literal["stop", "skip", "rewind"]  # what a loss or gradient that is not finite leads to
+    batch_ramp_steps: (
+        Natural  # with recipe.batch_ramp: steps at a quarter of the batch, and as many at a half
+    )
+    noise_batches: (
+        Natural  # batches that measure the gradient noise scale at each evaluation; 0: not measured
+    )
     val_tokens: Count
     evaluations: Count
     checkpoint_every: Count
@@ -104,51 +119,9 @@ class Train:
         """Tokens per optimizer step."""
         return self.batch_sequences * self.seq_len
 
-
-@dataclass(frozen=True)
-class ModelShape:
-    """A decoder-only transformer and the FLOPs (C = 6ND) it is trained with."""
-
-    n_layer: Count
-    d_model: Count
-    n_head: Count
-    n_kv_head: Count
-    flops: Positive
-
-    def __post_init__(self) -> None:
-        hold_limits(self)
-        if self.d_model % self.n_head or (self.d_model // self.n_head) % 2:
-            valid = [
-                h for h in range(1, self.d_model + 1) if self.d_model % h == 0 and self.d_model // h % 2 == 0
-            ]
-            raise ValueError(
-                f"d_model {self.d_model} over n_head {self.n_head} is not an even head size; "
-                f"n_head may be {', '.join(map(str, valid)) or 'nothing: make d_model even'}"
-            )
-        if self.n_head % self.n_kv_head:
-            valid = [h for h in range(1, self.n_head + 1) if self.n_head % h == 0]
-            raise ValueError(
-                f"n_kv_head {self.n_kv_head} does not divide n_head {self.n_head}; "
-                f"it may be {', '.join(map(str, valid))}"
-            )
-
-    @property
-    def N(self) -> int:
-        """Non-embedding parameters: 12 L d^2 when n_kv_head = n_head (MLP ratio 4, no biases)."""
-        head_size = self.d_model // self.n_head
-        attention = 2 * self.d_model**2 + 2 * self.d_model * head_size * self.n_kv_head
-        return self.n_layer * (attention + 8 * self.d_model**2)
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """The switches people flip with `-S recipe.<name>=...`; one set for every run of a study."""
-
-    optimizer: Literal["muon", "adamw"]
-    activation: Literal["relu2", "gelu"]
-    qk_norm: bool
-    zero_init: bool
-    tied_head: bool
+    def peak_lr(self, optimizer: str) -> float:
+        """The lr that logs show: that of the hidden matrices."""
+        return self.muon_lr if optimizer == "muon" else self.adamw_lr
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 
+from x1_pretrain import attention
 from x1_pretrain.config import Device
 from x1_pretrain.errors import UserError
 from x1_pretrain.paths import project_root
@@ -75,10 +76,25 @@ def setup(device: Device, seed: int) -> Used:
         precision_used=precision,
         compile_requested=device.compile,
         compile_used=compiles,
-        attention_requested="sdpa",
-        attention_used="sdpa",
+        attention_requested=device.attention,
+        attention_used=attention_backend(device, precision, compiles),
         deterministic=device.kind == "cpu",
     )
+
+
+def attention_backend(device: Device, precision: str, compiles: bool) -> str:
+    """What `device.attention` comes to. Raises `UserError` where what was asked for by name is not there."""
+    if device.attention == "auto":
+        flash = device.kind == "cuda" and precision == "bf16" and attention.available("flash") is None
+        return "flash" if flash else "sdpa"
+    why = attention.available(device.attention)
+    if device.attention == "flash" and why is None and (device.kind != "cuda" or precision != "bf16"):
+        why = f"it computes in bf16 on a GPU, this run in {precision} on {device.kind}"
+    if device.attention == "flex" and why is None and not compiles:
+        why = "it is only worth its name compiled, and this run is not"
+    if why is not None:
+        raise UserError(f"device.attention: {device.attention} cannot be used: {why}; use auto or sdpa")
+    return device.attention
 
 
 def cpp_compiler() -> str | None:

@@ -13,12 +13,18 @@ PACKAGE = Path(__file__).parent
 # The files whose code decides a run's bits: their hash is part of the run's identity.
 SOURCES = (
     "train.py",
+    "step.py",
+    "run_state.py",
     "model.py",
+    "attention.py",
+    "cross_entropy.py",
     "optim.py",
+    "shape.py",
     "run_spec.py",
     "schedule.py",
     "checkpoint.py",
     "determinism.py",
+    "noise_scale.py",
     "corpus/loader.py",
     "corpus/llmc.py",
     "spikes/monitor.py",

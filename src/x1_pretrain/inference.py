@@ -210,7 +210,7 @@ def write_inference(
         output,
         {
             "model": model_id,
-            "N": shape.N,
+            "N": model.N(),
             "N_total": model.n_params(),
             "val_tokens": int(windows[:, 1:].size),
             "formats": [

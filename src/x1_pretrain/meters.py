@@ -1,6 +1,5 @@
 """Honest meters: what the machine can do, measured; what a run did, from durations. Never a guess."""
 
-import resource
 import time
 from dataclasses import dataclass
 
@@ -24,8 +23,9 @@ class Peak:
 
 @dataclass(frozen=True)
 class Utilisation:
-    """MFU with the peak it is measured against; `mfu` is None where it cannot be known."""
+    """Speed, and MFU with the peak it is measured against; None where it cannot be known."""
 
+    tokens_per_s: float | None
     mfu: float | None
     mfu_reason: str
     measured_peak_flops: float | None
@@ -56,16 +56,12 @@ def peak(used: Used) -> Peak:
     return Peak(measured_peak(used), reason, measured=True)
 
 
-def utilisation(peak: Peak, tokens_per_s: float | None, flops_per_token: int) -> Utilisation:
-    """MFU from a run's own tokens per second of training time."""
+def utilisation(peak: Peak, tokens: int, flops: int, seconds: float) -> Utilisation:
+    """Speed and MFU from a run's own tokens, counted FLOPs and seconds of training."""
     measured = peak.flops_per_s if peak.measured else None
-    if tokens_per_s is None:
-        return Utilisation(None, "too short: no step after the first was timed", measured)
-    return Utilisation(mfu(tokens_per_s, flops_per_token, peak.flops_per_s), peak.reason, measured)
-
-
-def peak_memory_bytes(used: Used) -> int:
-    """High-water mark of the GPU's allocator, or of the process on CPU."""
-    if used.device == "cuda":
-        return torch.cuda.max_memory_allocated()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    if not tokens or not seconds:
+        return Utilisation(None, None, "too short: no step after the first was timed", measured)
+    tokens_per_s = tokens / seconds
+    return Utilisation(
+        tokens_per_s, mfu(tokens_per_s, flops / tokens, peak.flops_per_s), peak.reason, measured
+    )

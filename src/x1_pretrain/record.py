@@ -21,6 +21,7 @@ from x1_pretrain.economics.cost import usd_for
 from x1_pretrain.economics.flops import six_nd
 from x1_pretrain.identity import TORCH, source_sha256
 from x1_pretrain.model import GPT
+from x1_pretrain.noise_scale import GradientNoise, noise_scale_tokens
 from x1_pretrain.run_spec import RunSpec
 
 LAST_STEPS = 20  # the training loss handed over is the mean of this many steps
@@ -50,7 +51,8 @@ class Finished:
     log: list[LogRow]
     evaluations: list[dict[str, Any]]
     alarms: list[dict[str, Any]]
-    flops_per_token: int
+    skipped_steps: int
+    skipped_data: list[list[int]]  # [first sequence, count], left out by a rewind
     fingerprint: str
     state_sha256: str
     measured: dict[str, Any]
@@ -89,23 +91,27 @@ def trunk_rows(log: list[LogRow], spec: RunSpec) -> list[LogRow]:
 def metrics(finished: Finished) -> dict[str, Any]:
     """metrics.json: numbers only, the unit in the name."""
     spec, rows = finished.spec, trunk_rows(finished.log, finished.spec)
-    D = spec.schedule.total_steps * spec.train.batch_tokens
+    D = spec.tokens(spec.schedule.total_steps)
     tail = [row.loss_nats for row in rows[-LAST_STEPS:]]
     return {
         "model": spec.model,
-        "N": spec.shape.N,
+        "N": spec.N,
         "N_total": finished.model.n_params(),
         "D": D,
         "steps": spec.schedule.total_steps,
-        "C_6nd": six_nd(spec.shape.N, D),
-        "C_counted": finished.flops_per_token * D,
+        "C_6nd": six_nd(spec.N, D),
+        "C_counted": spec.flops(finished.tokens.n_vocab, 0, spec.schedule.total_steps),
         "val_loss_nats": finished.val_loss_nats,
         "val_bits_per_byte": finished.bits_per_byte(finished.val_loss_nats),
         "val_tokens": finished.val_tokens(),
         "train_loss_nats": sum(tail) / len(tail),
         "grad_norm_max": max(row.grad_norm for row in rows),
+        "noise_scale_tokens": noise_scale_tokens(
+            [GradientNoise(**e["noise"]) for e in finished.evaluations if "noise" in e]
+        ),
         "alarms": len(finished.alarms),
-        "skipped_steps": 0,
+        "skipped_steps": finished.skipped_steps,
+        "skipped_sequences": sum(count for _, count in finished.skipped_data),
     }
 
 
@@ -118,14 +124,14 @@ def sweep_run(finished: Finished) -> dict[str, Any]:
         (loss,) = [
             e["val_loss_nats"] for e in finished.evaluations if e["branch"] == i and e["step"] == branch.end
         ]
-        D = branch.end * spec.train.batch_tokens
+        D = spec.tokens(branch.end)
         points.append(
             {
                 "branch": branch.fraction,
                 "steps": branch.end,
                 "D": D,
-                "C_6nd": six_nd(spec.shape.N, D),
-                "C_counted": finished.flops_per_token * D,
+                "C_6nd": six_nd(spec.N, D),
+                "C_counted": spec.flops(finished.tokens.n_vocab, 0, branch.end),
                 "val_loss_nats": loss,
                 "val_bits_per_byte": finished.bits_per_byte(loss),
                 "usd_spent": finished.usd_spent((branch.end - branch.start) / spec.schedule.work_steps),
@@ -137,7 +143,7 @@ def sweep_run(finished: Finished) -> dict[str, Any]:
         "seed": spec.seed,
         "n_layer": spec.shape.n_layer,
         "d_model": spec.shape.d_model,
-        "N": spec.shape.N,
+        "N": spec.N,
         "N_total": finished.model.n_params(),
         "points": points,
     }
@@ -154,6 +160,7 @@ def write_run(finished: Finished, checkpoint: Path, metrics_path: Path, curve_pa
             "recipe": as_dict(spec.recipe),
             "n_vocab": finished.tokens.n_vocab,
             "seq_len": spec.train.seq_len,
+            "base_width": spec.train.base_width,
             "tokenizer": finished.tokens.tokenizer["name"],
         },
     )
@@ -205,7 +212,7 @@ def write_curve(finished: Finished, path: Path) -> None:
     spec, last = finished.spec, len(finished.spec.schedule.branches) - 1
     rows = trunk_rows(finished.log, spec)
     evaluated = {e["step"]: e["val_loss_nats"] for e in finished.evaluations if e["branch"] == last}
-    peak_lr = spec.train.muon_lr if spec.recipe.optimizer == "muon" else spec.train.adamw_lr
+    peak_lr = spec.train.peak_lr(spec.recipe.optimizer)
     every = -(-len(rows) // CURVE_ROWS)
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
@@ -217,7 +224,7 @@ def write_curve(finished: Finished, path: Path) -> None:
         writer.writerow(
             [
                 step,
-                step * spec.train.batch_tokens,
+                spec.tokens(step),
                 f"{peak_lr * group[-1].lr_scale:.6g}",
                 f"{sum(row.loss_nats for row in group) / len(group):.6g}",
                 "" if val is None else f"{val:.6g}",
@@ -238,7 +245,7 @@ def mlflow_params(spec: RunSpec) -> dict[str, Any]:
         "profile": spec.profile,
         "model": spec.model,
         "seed": spec.seed,
-        "N": spec.shape.N,
+        "N": spec.N,
         "steps": spec.schedule.total_steps,
         **{f"recipe.{key}": value for key, value in as_dict(spec.recipe).items()},
     }

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from x1_pretrain import paths
-from x1_pretrain.config import ModelShape, Profile, Recipe
+from x1_pretrain.config import Profile
 from x1_pretrain.errors import UserError
-from x1_pretrain.typed_yaml import Limit, Unique, build, read_yaml
+from x1_pretrain.limits import Limit, Unique
+from x1_pretrain.shape import ModelShape, Recipe
+from x1_pretrain.typed_yaml import build, read_yaml
 
 Seed = Annotated[int, Limit("from 0 to 2^63 - 1", lambda n: 0 <= n < 2**63)]
 

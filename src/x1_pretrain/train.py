@@ -10,138 +10,36 @@ import argparse
 import contextlib
 import csv
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from x1_pretrain import identity, paths, record
-from x1_pretrain.budget_guard import BudgetGuard
+from x1_pretrain import identity, memory, noise_scale, paths, record
+from x1_pretrain.budget_guard import Spending
 from x1_pretrain.checkpoint import Scratch, exclusive, restore, snapshot, state_hash
-from x1_pretrain.config import Train
 from x1_pretrain.corpus.loader import Tokens, TrainLoader, validation_windows
-from x1_pretrain.determinism import Used, setup
-from x1_pretrain.economics.ledger import Ledger
+from x1_pretrain.determinism import setup
 from x1_pretrain.errors import UserError, exit_on_user_error
-from x1_pretrain.meters import peak, peak_memory_bytes, utilisation
+from x1_pretrain.meters import peak, utilisation
 from x1_pretrain.model import GPT
-from x1_pretrain.optim import build_optimizers, set_lr
+from x1_pretrain.optim import build_optimizers
 from x1_pretrain.progress import ProgressReport
 from x1_pretrain.run_spec import RunSpec, spec_of
+from x1_pretrain.run_state import State
+from x1_pretrain.signals import StopRequest
 from x1_pretrain.spikes.monitor import SpikeMonitor
+from x1_pretrain.step import backward, compiled, evaluate, train_step
 from x1_pretrain.study import study_from
 from x1_pretrain.tracking import Mirror, default_uri, experiment_folder
 
 BUDGET_EXHAUSTED = 4  # exit status of a run that the cap stopped; its checkpoint is valid
-
-LossFunction = Callable[[Tensor, Tensor, str], Tensor]
-
-
-# ---------------------------------------------------------------- one step, one evaluation
-
-
-@dataclass(frozen=True)
-class StepResult:
-    """Mean loss over the batch's tokens (nats) and the gradient's L2 norm before clipping."""
-
-    loss_nats: float
-    grad_norm: float
-
-
-def train_step(
-    loss_function: LossFunction,
-    model: GPT,
-    optimizers: list[torch.optim.Optimizer],
-    batch: Tensor,
-    train: Train,
-    lr_scale: float,
-    used: Used,
-) -> StepResult:
-    """One optimizer step on `batch` [B, T+1], whatever the micro-batch: the loss is the token mean.
-
-    Raises `FloatingPointError` before the optimizer is touched if loss or gradient is not finite.
-    """
-    n_tokens = batch.size(0) * (batch.size(1) - 1)
-    total = torch.zeros((), dtype=torch.float64)
-    for micro in batch.split(train.micro_batch):
-        with used.autocast():
-            loss = loss_function(micro[:, :-1], micro[:, 1:], "sum") / n_tokens
-        loss.backward()
-        total += loss.detach().double().cpu()
-    grad_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), train.grad_clip)
-    result = StepResult(total.item(), grad_norm.item())
-    if np.isfinite([result.loss_nats, result.grad_norm]).all():
-        set_lr(optimizers, lr_scale)
-        for optimizer in optimizers:
-            optimizer.step()
-    for optimizer in optimizers:
-        optimizer.zero_grad(set_to_none=True)
-    if not np.isfinite([result.loss_nats, result.grad_norm]).all():
-        raise FloatingPointError(f"loss {result.loss_nats}, gradient norm {result.grad_norm}")
-    return result
-
-
-def evaluate(loss_function: LossFunction, windows: Tensor, micro_batch: int, used: Used) -> float:
-    """Mean loss in nats per token over `windows` [n, T+1]. Moves no RNG, touches no gradient.
-
-    Autograd stays on, and its graph unused, so that training's compiled graph serves here too.
-    """
-    total = torch.zeros((), dtype=torch.float64)
-    for micro in windows.split(micro_batch):
-        with used.autocast():
-            total += loss_function(micro[:, :-1], micro[:, 1:], "sum").detach().double().cpu()
-    return (total / (windows.size(0) * (windows.size(1) - 1))).item()
-
-
-def compiled(model: GPT, used: Used) -> LossFunction:
-    """The model's loss, compiled where that is used."""
-    return torch.compile(model.loss, dynamic=False) if used.compile_used else model.loss
-
-
-# ---------------------------------------------------------------- the state of a run
-
-
-@dataclass
-class State:
-    """With the tensors of `checkpoint.snapshot`, all that a run needs to go on as if never stopped."""
-
-    branch: int = 0
-    step: int = 0
-    log_bytes: int = 0  # the log is cut back to here on resume
-    evaluations: list[dict[str, Any]] = field(default_factory=list)
-    alarms: list[dict[str, Any]] = field(default_factory=list)
-    monitor: dict[str, Any] = field(default_factory=dict)
-    elapsed_s: float = 0.0
-    training_s: float = 0.0
-    evaluation_s: float = 0.0
-    compile_s: float = 0.0
-    timed_tokens: int = 0
-    resumes: int = 0
-    saves: int = 0
-    finished: bool = False
-
-    def evaluated(self) -> bool:
-        """Whether this step of this branch has its validation loss."""
-        return any(e["branch"] == self.branch and e["step"] == self.step for e in self.evaluations)
-
-
-@dataclass
-class StopRequest:
-    """SIGTERM and Ctrl-C ask the loop to save and leave; `status` is the shell's 128 + signal."""
-
-    status: int | None = None
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        self.status = 128 + number
+MAX_REWINDS = 3  # of one run; then the cause is not one bad batch
 
 
 # ---------------------------------------------------------------- the run
@@ -159,24 +57,33 @@ def train(
 
     `deliver` writes the outputs while the run's lock is still held: there are never two writers.
     Exits the process, with a valid checkpoint kept, on SIGTERM or Ctrl-C (128 + signal) and when the cap
-    is reached (`BUDGET_EXHAUSTED`). Raises `UserError` for bad input and for a loss that is not finite.
+    is reached (`BUDGET_EXHAUSTED`). Raises `UserError` for bad input, for a loss that is not finite (as
+    train.non_finite says) and when memory runs out.
     """
-    # Data: which tokens a step reads depends on nothing but (data, seed, step).
+    # Data: which tokens a step reads depends on nothing but (data, seed, step, what a rewind skipped).
+    schedule, seq_len, micro_batch = spec.schedule, spec.train.seq_len, spec.train.micro_batch
     tokens = Tokens(tokens_dir)
     tokens.verify()
-    loader = TrainLoader(tokens, spec.train.seq_len, spec.train.batch_sequences, spec.seed)
-    validation = validation_windows(tokens, spec.train.seq_len, spec.train.val_tokens)
+    loader = TrainLoader(tokens, seq_len, spec.train.batch_sequences, spec.seed)
+    validation = validation_windows(tokens, seq_len, spec.train.val_tokens)
 
     # Device, model, optimizers.
     used = setup(spec.device, spec.seed)
-    model = GPT(spec.shape, spec.recipe, tokens.n_vocab, spec.train.seq_len)
+    model = GPT(
+        spec.shape,
+        spec.recipe,
+        tokens.n_vocab,
+        seq_len,
+        base_width=spec.train.base_width,
+        attention=used.attention_used,
+        gradient_checkpointing=spec.device.gradient_checkpointing,
+    )
     model.initialise(spec.seed).to(used.device)
     optimizers = build_optimizers(model, spec.train, spec.recipe)
     loss_function = compiled(model, used)
     val_windows = torch.from_numpy(validation).to(used.device)
 
     machine = peak(used)
-    flops_per_token = spec.flops_per_token(tokens.n_vocab)
     fingerprint = identity.fingerprint(spec, used, tokens.data_sha256)
     scratch, outputs = Scratch(spec.stage, fingerprint), Path(".scratch") / f"{spec.output}.lock"
     with exclusive(outputs, "writes the same outputs") as waited_long, scratch.lock() as waited:
@@ -187,75 +94,78 @@ def train(
         if found is not None and found[1]["finished"] and scratch.delivered and not (waited or waited_long):
             scratch.clear()  # a forced re-run must train, not copy
             found = None
-        state = State()
+        state, monitor = State(), SpikeMonitor()
         if found is not None:
             tensors, saved = found
             state = State(**saved)
             restore(tensors, model, optimizers)
+            monitor.load_state_dict(state.monitor)
             if not state.finished:
                 state.resumes += 1
                 print(f"{spec.run_id}: resuming at step {state.step} of branch {state.branch + 1}")
-        monitor = SpikeMonitor()
-        if state.monitor:
-            monitor.load_state_dict(state.monitor)
         log_path, spent_before_s = scratch.folder / "log.csv", state.elapsed_s
         log_stream = log_path.open("a", newline="", encoding="utf-8")
-        log_stream.truncate(state.log_bytes)
-        log_stream.seek(0, os.SEEK_END)
         log = csv.writer(log_stream, lineterminator="\n")
 
         # Money: what the whole project spent counts, and is written down whatever ends this run.
-        ledger, price = Ledger(paths.ledger()), spec.money.price_usd_per_hour
-        guard, charged_s = BudgetGuard(price, spec.money.cap_usd, ledger.total_usd()), 0.0
-
-        def charge() -> None:
-            nonlocal guard, charged_s
-            if price > 0:
-                elapsed_s = time.monotonic() - started
-                ledger.charge(spec.run_id, elapsed_s - charged_s, price)
-                guard = replace(guard, already_spent_usd=ledger.total_usd())
-                charged_s = elapsed_s
+        spending = Spending(spec.run_id, spec.money)
+        flops_left = spec.work_left(tokens.n_vocab, state.branch, state.step)
+        spending.guard.refuse_above_cap(flops_left / (machine.flops_per_s * spec.money.assumed_mfu))
 
         def save(name: str | None = None) -> None:
             log_stream.flush()
             os.fsync(log_stream.fileno())  # the checkpoint says how long the log is
-            charge()
+            spending.charge()
             state.log_bytes, state.monitor = log_stream.tell(), monitor.state_dict()
             state.elapsed_s = spent_before_s + time.monotonic() - started
             state.saves += 1
             scratch.save(name or f"step-{state.saves:06d}", snapshot(model, optimizers), asdict(state))
 
-        stop = StopRequest()
-        branches = spec.schedule.branches
-        work_done = sum(b.end - b.start for b in branches[: state.branch])
-        work_done += state.step - branches[state.branch].start
-        first_step, pending = True, []
-        flops_left = (spec.schedule.work_steps - work_done) * spec.train.batch_tokens * flops_per_token
-        guard.refuse_above_cap(flops_left / (machine.flops_per_s * spec.money.assumed_mfu))
+        def cut_log() -> None:
+            log_stream.flush()
+            log_stream.truncate(state.log_bytes)
+            log_stream.seek(0, os.SEEK_END)
 
+        def batch_of(step: int) -> Tensor:
+            position = state.sequence(schedule.begin(step))
+            return torch.from_numpy(loader.sequences(position, schedule.sequences(step))).to(used.device)
+
+        cut_log()
+        first_step, pending = True, []
         with contextlib.ExitStack() as leaving:  # whatever ends the run: the end, an error, a signal
             leaving.enter_context(log_stream)
-            leaving.callback(charge)
-            for number in (signal.SIGTERM, signal.SIGINT):
-                leaving.callback(signal.signal, number, signal.signal(number, stop))
+            leaving.callback(spending.charge)
+            leaving.enter_context(memory.explained(spec.run_id, spec.train))
+            stop = leaving.enter_context(StopRequest())
             mirror = leaving.enter_context(
                 Mirror(mlflow_uri, experiment, spec.run_id, record.mlflow_params(spec), mlflow_required)
             )
-            report = leaving.enter_context(ProgressReport(spec.run_id, spec.schedule.work_steps, work_done))
+            done = schedule.done(state.branch, state.step)
+            report = leaving.enter_context(ProgressReport(spec.run_id, schedule.work_steps, done))
+            if found is None and spec.train.non_finite == "rewind":
+                save()  # the first step may be the bad one
             while not state.finished:
-                branch, last = branches[state.branch], state.branch == len(branches) - 1
+                branch, last = schedule.branches[state.branch], state.branch == len(schedule.branches) - 1
                 ended = state.step == branch.end
+                model.set_window(schedule.window(state.step, seq_len))
 
                 # Evaluate on the fixed validation range; saved first, so that nothing can be lost here.
                 due = last and state.step > 0 and state.step % spec.eval_every == 0
                 if (ended or due) and not state.evaluated():
                     save()
                     clock = time.monotonic()
-                    val_loss = evaluate(loss_function, val_windows, spec.train.micro_batch, used)
+                    val_loss = evaluate(loss_function, val_windows, micro_batch, used)
+                    evaluation = {"branch": state.branch, "step": state.step, "val_loss_nats": val_loss}
+                    if last and spec.train.noise_batches:
+                        noise = noise_scale.measure(
+                            list(model.parameters()),
+                            lambda batch: backward(loss_function, batch, micro_batch, used),
+                            (batch_of(s) for s in range(state.step, state.step + spec.train.noise_batches)),
+                            spec.train.batch_tokens,
+                        )
+                        evaluation |= {"noise": asdict(noise)}
+                    state.evaluations.append(evaluation)
                     state.evaluation_s += time.monotonic() - clock
-                    state.evaluations.append(
-                        {"branch": state.branch, "step": state.step, "val_loss_nats": val_loss}
-                    )
                     mirror.log([*pending, (f"val_loss/{branch.fraction}", val_loss, state.step)])
                     pending.clear()
 
@@ -269,6 +179,7 @@ def train(
                     restore(tensors, model, optimizers)
                     monitor.load_state_dict(trunk["monitor"])
                     state.branch, state.step = state.branch + 1, trunk["step"]
+                    state.skipped_data = trunk["skipped_data"]
                     continue
 
                 # Here the branch leaves the trunk; the next branch starts from this state.
@@ -280,7 +191,7 @@ def train(
                     save()
                     print(f"{spec.run_id}: stopped by a signal, saved at step {state.step}", file=sys.stderr)
                     sys.exit(stop.status)
-                if guard.exhausted(time.monotonic() - started - charged_s):
+                if spending.exhausted():
                     save()
                     print(
                         f"{spec.run_id}: the cap of {spec.money.cap_usd} $ is reached at step {state.step}; "
@@ -290,22 +201,39 @@ def train(
                     sys.exit(BUDGET_EXHAUSTED)
 
                 clock = time.monotonic()
-                batch = torch.from_numpy(loader.batch(state.step)).to(used.device)
-                lr_scale = branch.lr_scale(state.step, spec.schedule.warmup_steps)
-                try:
-                    result = train_step(loss_function, model, optimizers, batch, spec.train, lr_scale, used)
-                except FloatingPointError as error:
-                    raise UserError(
-                        f"{spec.run_id}: not finite at step {state.step + 1} ({error}); the optimizer was "
-                        "not touched and the last checkpoint is kept; lower the lr or look at the data"
-                    ) from error
-                state.step += 1
+                batch, lr_scale = batch_of(state.step), schedule.lr_scale(branch, state.step)
+                result = train_step(loss_function, model, optimizers, batch, spec.train, lr_scale, used)
                 took_s = time.monotonic() - clock
+
+                # Not finite: nothing was updated yet. Stop, go on without this update, or go back and
+                # leave this batch out of the data.
+                if not result.finite:
+                    what = f"{spec.run_id}: not finite at step {state.step + 1} ({result})"
+                    if spec.train.non_finite == "rewind" and len(state.skipped_data) < MAX_REWINDS:
+                        bad = [state.sequence(schedule.begin(state.step)), len(batch)]
+                        skipped, (tensors, saved) = [*state.skipped_data, bad], scratch.rewind_point()
+                        restore(tensors, model, optimizers)
+                        state = State(**{**saved, "skipped_data": sorted(skipped)})
+                        monitor.load_state_dict(state.monitor)
+                        cut_log()
+                        print(f"{what}; back at step {state.step}, batch {bad} left out", file=sys.stderr)
+                        continue
+                    if spec.train.non_finite != "skip":
+                        raise UserError(
+                            f"{what}; the optimizer was not touched and the last checkpoint is kept; lower "
+                            "the lr, look at the data, or set train.non_finite to skip"
+                        )
+                    print(f"{what}; this update is left out", file=sys.stderr)
+                    state.skipped_steps += 1
+
+                step_flops = spec.flops(tokens.n_vocab, state.step, state.step + 1)
+                state.step += 1
                 if first_step:  # compilation, or loading what an earlier stage compiled
                     state.compile_s, first_step = state.compile_s + took_s, False
                 else:
                     state.training_s += took_s
-                    state.timed_tokens += spec.train.batch_tokens
+                    state.timed_tokens += len(batch) * seq_len
+                    state.timed_flops += step_flops
 
                 alarm = monitor.observe(state.step, result.loss_nats, result.grad_norm)
                 if alarm is not None:
@@ -313,11 +241,9 @@ def train(
                 log.writerow([state.branch, state.step, lr_scale, result.loss_nats, result.grad_norm])
                 if last or state.step <= branch.fork:
                     pending.append(("train_loss", result.loss_nats, state.step))
-                work_done += 1
-                report.step(work_done, f"loss {result.loss_nats:.3f}")
+                report.step(schedule.done(state.branch, state.step), f"loss {result.loss_nats:.3f}")
 
         # What the run hands over.
-        tokens_per_s = state.timed_tokens / state.training_s if state.training_s else None
         finished = record.Finished(
             spec=spec,
             used=used,
@@ -327,21 +253,22 @@ def train(
             log=record.read_log(log_path),
             evaluations=state.evaluations,
             alarms=state.alarms,
-            flops_per_token=flops_per_token,
+            skipped_steps=state.skipped_steps,
+            skipped_data=state.skipped_data,
             fingerprint=fingerprint,
             state_sha256=state_hash(snapshot(model, optimizers)),
             measured={
                 "stage": spec.stage,
                 "run_id": spec.run_id,
+                "fingerprint": fingerprint,
                 "started_utc": started_utc.isoformat(timespec="seconds"),
                 "elapsed_s": round(state.elapsed_s, 3),
                 "training_s": round(state.training_s, 3),
                 "evaluation_s": round(state.evaluation_s, 3),
                 "compile_s": round(state.compile_s, 3),
-                "tokens_per_s": tokens_per_s,
-                **asdict(utilisation(machine, tokens_per_s, flops_per_token)),
+                **asdict(utilisation(machine, state.timed_tokens, state.timed_flops, state.training_s)),
                 "resumes": state.resumes,
-                "peak_memory_bytes": peak_memory_bytes(used),
+                "peak_memory_bytes": memory.peak_memory_bytes(used),
                 "mlflow_run_id": mirror.mlflow_run_id,
             },
         )

@@ -1,14 +1,13 @@
 """YAML into frozen dataclasses, strictly: a wrong type, an unknown or a missing key is a `UserError`.
 
-So is a value outside the limit that stands beside its field: `Annotated[int, Limit(...)]`. Files are read
-as YAML 1.2 (ruamel): PyYAML would turn `3e-05`, which DVC writes, into a string.
+So is a value outside the limit that stands beside its field (see limits.py). Files are read as YAML 1.2
+(ruamel): PyYAML would turn `3e-05`, which DVC writes, into a string.
 """
 
 import dataclasses
 import math
 import types
 import typing
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -16,39 +15,9 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from x1_pretrain.errors import UserError
+from x1_pretrain.limits import broken
 
 T = TypeVar("T")
-
-
-@dataclasses.dataclass(frozen=True)
-class Limit:
-    """What a value must be besides its type: a test, and the words that end "<value> is not ..."."""
-
-    words: str
-    holds: Callable[[Any], bool]
-
-
-Count = Annotated[int, Limit("at least 1", lambda n: n >= 1)]
-Natural = Annotated[int, Limit("at least 0", lambda n: n >= 0)]
-Positive = Annotated[float, Limit("a finite number above 0", lambda x: 0 < x < float("inf"))]
-FromZero = Annotated[float, Limit("at least 0", lambda x: x >= 0)]
-Decay = Annotated[float, Limit("in [0, 1)", lambda x: 0 <= x < 1)]
-Share = Annotated[float, Limit("in (0, 1]", lambda x: 0 < x <= 1)]
-Part = Annotated[float, Limit("between 0 and 1", lambda x: 0 < x < 1)]
-Unique = Limit("a list of one or more, each once", lambda v: len(v) == len(set(v)) > 0)
-
-
-def _broken(hint: Any, value: Any) -> str | None:
-    """Why `value` is outside the limits of an annotated type, or None."""
-    limits = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
-    return next((f"{value!r} is not {limit.words}" for limit in limits if not limit.holds(value)), None)
-
-
-def hold_limits(section: Any) -> None:
-    """For a `__post_init__`: the same limits where no file is read. Raises `ValueError`."""
-    for name, hint in typing.get_type_hints(type(section), include_extras=True).items():
-        if why := _broken(hint, getattr(section, name)):
-            raise ValueError(f"{name} {why}")
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -90,7 +59,7 @@ def convert(hint: Any, value: Any, where: str) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         built = convert(arguments[0], value, where)
-        if why := _broken(hint, value):
+        if why := broken(hint, value):
             raise UserError(f"{where}: {why}")
         return built
     if origin in (typing.Union, types.UnionType):

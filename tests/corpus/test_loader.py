@@ -48,6 +48,33 @@ def test_each_epoch_has_every_window_once_in_another_order(tokens):
     assert (loader.epoch(0), loader.epoch(n - 1), loader.epoch(n)) == (0, 0, 1)
 
 
+def test_a_loader_made_anew_within_an_epoch_completes_it_and_those_that_follow(tokens):
+    """As on resuming: Lightning-AI/litgpt#1712 went through the rest of that epoch over and over."""
+    n = TrainLoader(tokens, T, 8, seed=0).n_windows
+    first, last = 3 * n // 16, 4 * n // 8  # steps; the first begins in the middle of epoch 1
+    before = [TrainLoader(tokens, T, 8, seed=0).batch(step) for step in range(first)]
+    resumed = TrainLoader(tokens, T, 8, seed=0)
+    assert resumed.epoch(first) == 1 and (first * 8) % n > 0
+    read = np.concatenate([*before, *(resumed.batch(step) for step in range(first, last + 1))]).tolist()
+    epochs = [sorted(read[e * n : (e + 1) * n]) for e in range(4)]
+    every = sorted(tokens.read("train", i * T, T + 1).tolist() for i in range(n))
+    assert all(epoch == every for epoch in epochs)
+
+
+@given(data=st.data())
+def test_batches_of_any_sizes_read_on_where_the_last_one_ended(tokens, data):
+    """A batch ramp, or a batch that a rewind left out: sequence number k is the same one always."""
+    loader = TrainLoader(tokens, T, 4, seed=5)
+    begin = data.draw(st.integers(0, 2 * loader.n_windows))
+    sizes = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=4))
+    whole, read = loader.sequences(begin, sum(sizes)), []
+    for size in sizes:
+        read.append(loader.sequences(begin, size))
+        begin += size
+    assert (np.concatenate(read) == whole).all()
+    assert (loader.batch(3) == loader.sequences(12, 4)).all()
+
+
 def test_windows_overlap_by_one_and_cover_the_split(tokens):
     n = TrainLoader(tokens, T, 1, seed=0).n_windows
     assert n * T + 1 <= tokens.count("train") < (n + 1) * T + 1
@@ -92,7 +119,7 @@ def test_documents_of_a_batch_contain_its_tokens(tokens, tokens_dir):
     loader = TrainLoader(tokens, T, 8, seed=0)
     names = tokens.document_names("train")
     starts = [*tokens.document_starts("train").tolist(), tokens.count("train")]
-    for start, found in zip(loader._starts(2), loader.document_ids(2), strict=True):
+    for start, found in zip(loader._starts(2 * 8, 8), loader.document_ids(2), strict=True):
         expected = [
             name
             for name, begin, end in zip(names, starts, starts[1:], strict=False)

@@ -1,6 +1,7 @@
 """Each cross-check passes on a study that agrees with itself and fails on one number changed."""
 
 import copy
+import dataclasses
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from x1_pretrain import paths
+from x1_pretrain.deliverables import study_checks
 from x1_pretrain.deliverables.cross_checks import CHECKS
 from x1_pretrain.deliverables.files import sha256_of, write_text
 from x1_pretrain.deliverables.parsed import Files
 from x1_pretrain.errors import UserError
-from x1_pretrain.study import load_study
+from x1_pretrain.shape import ModelShape
+from x1_pretrain.study import Study, load_study
 
 ROOT = Path(__file__).parents[2]
 MODELS = ("A", "B", "C")
@@ -258,6 +261,26 @@ def test_a_loss_under_autocast_may_differ_by_its_rounding(files: Files, factor: 
     put(paths.INFERENCE, "formats", 0, "val_loss_nats", value=2.5 * factor)(files)
     (check,) = [check for check in CHECKS if check.__name__ == "inference_in_fp32_is_the_run"]
     assert check(files) == []
+
+
+def test_N_and_the_budget_are_judged_by_the_recipes_own_block(files: Files):
+    """SwiGLU at d_model 16 has 4% fewer weights than the block that the tokens are planned with."""
+    recipe = dataclasses.replace(files.study.choice.recipe, activation="swiglu")
+    choice = dataclasses.replace(files.study.choice, recipe=recipe)
+    shape = ModelShape(n_layer=2, d_model=16, n_head=1, n_kv_head=1, flops=1e9)
+    profile = dataclasses.replace(files.study.profile, models=dict.fromkeys("ABC", shape) | {"X1": shape})
+    study = Study(choice, profile)
+    N, D = shape.N_of("swiglu"), round(shape.flops / (6 * shape.N))
+    assert N < 0.97 * shape.N
+    row = {"model": "A", "N": N, "branch": 1, "D": D, "C": 6.0 * N * D}
+    values = {paths.METRICS: {"model": "X1", "N": N}, paths.RUNS_CSV: [row]}
+    swiglu = Files(study, values)
+    assert study_checks.N_is_the_profiles(swiglu) == []
+    assert study_checks.isoflop_runs_have_one_budget(swiglu) == []
+    row["C"] *= 1.03
+    assert [p.path for p in study_checks.isoflop_runs_have_one_budget(swiglu)] == ["$[0].C"]
+    row["N"] = shape.N
+    assert [p.path for p in study_checks.N_is_the_profiles(swiglu)] == ["$[0].N"]
 
 
 def test_an_absent_checkpoint_is_skipped_not_passed(files: Files):

@@ -1,15 +1,20 @@
 import dataclasses
 import json
+import types
+import typing
 from pathlib import Path
 
 import pytest
 
 from x1_pretrain import paths
-from x1_pretrain.config import Device, ModelShape, Recipe, Train
+from x1_pretrain.config import Device, Train
 from x1_pretrain.deliverables.manifest import build_manifest
 from x1_pretrain.deliverables.problems import InvalidDeliverablesError
 from x1_pretrain.deliverables.schemas import load_validator
+from x1_pretrain.determinism import Used
 from x1_pretrain.errors import UserError
+from x1_pretrain.limits import Count, Decay, FromZero, Natural, Positive, Share
+from x1_pretrain.shape import ModelShape, Recipe
 from x1_pretrain.study import load_profile
 
 ROOT = Path(__file__).parents[2]
@@ -58,11 +63,42 @@ def test_a_run_that_lacks_a_fact_is_refused(run: dict, fact: str):
         build_manifest(run, FREE)
 
 
+LIMITS = {
+    bool: {"type": "boolean"},
+    Count: {"type": "integer", "minimum": 1},
+    Natural: {"type": "integer", "minimum": 0},
+    Positive: {"type": "number", "exclusiveMinimum": 0},
+    FromZero: {"type": "number", "minimum": 0},
+    Decay: {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
+    Share: {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+}
+
+
+def rule_of(hint: typing.Any) -> dict:
+    """The rule of a JSON Schema that allows what a field of the configuration allows."""
+    if typing.get_origin(hint) is typing.Literal:
+        return {"enum": list(typing.get_args(hint))}
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        (inner,) = [part for part in typing.get_args(hint) if part is not types.NoneType]
+        return {**LIMITS[inner], "type": [LIMITS[inner]["type"], "null"]}
+    return LIMITS[hint]
+
+
 @pytest.mark.parametrize(
     ("section", "cls"),
     [("device", Device), ("train", Train), ("shape", ModelShape), ("recipe", Recipe)],
 )
-def test_the_schema_has_every_key_of_the_configuration(section: str, cls: type):
+def test_the_schema_has_every_key_of_the_configuration_with_its_limits(section: str, cls: type):
     schema = load_validator("manifest", ROOT / paths.SCHEMAS).schema
     properties = schema["properties"]["config"]["properties"][section]["properties"]
-    assert set(properties) == set(cls.__dataclass_fields__)
+    rules = {
+        name: {key: value for key, value in rule.items() if key != "description"}
+        for name, rule in properties.items()
+    }
+    hints = typing.get_type_hints(cls, include_extras=True)
+    assert rules == {name: rule_of(hint) for name, hint in hints.items()}
+
+
+def test_the_schema_has_every_fact_of_the_machine():
+    schema = load_validator("manifest", ROOT / paths.SCHEMAS).schema
+    assert list(schema["properties"]["cluster"]["properties"]) == list(Used.__dataclass_fields__)

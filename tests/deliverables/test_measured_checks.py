@@ -16,12 +16,12 @@ SPIKE, INFERENCE = paths.MEASURED / "spike.json", paths.MEASURED / "inference.js
 def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Deliverables and measured files of the same runs, as far as the checks read them."""
     monkeypatch.chdir(tmp_path)
-    write_json(paths.MANIFEST, {"run_id": "X1-seed0"})
+    write_json(paths.MANIFEST, {"run_id": "X1-seed0", "fingerprint": "a" * 64})
     write_json(paths.SWEEP_RUNS / "A.json", {"run_id": "A-seed0"})
     write_json(paths.SPIKE, {"run": {"run_id": "spike-A-seed0"}})
     write_json(paths.INFERENCE, {"model": "X1"})
-    write_json(TRAIN, {"run_id": "X1-seed0"})
-    write_json(SWEEP, {"run_id": "A-seed0"})
+    write_json(TRAIN, {"run_id": "X1-seed0", "fingerprint": "a" * 64})
+    write_json(SWEEP, {"run_id": "A-seed0", "fingerprint": "b" * 64})
     write_json(SPIKE, {"run_id": "spike-A-seed0"})
     write_json(INFERENCE, {"model": "X1"})
 
@@ -56,6 +56,26 @@ def test_a_stale_file_is_named_with_both_runs(path: Path, key: str, value: str):
     write_json(path, {key: value})
     (line,) = lines()
     assert line.startswith(f"{path}: $.{key}: is {value!r}, but experiments/")
+
+
+def test_a_file_of_another_run_with_the_same_id_is_named():
+    """As after DVC restored an earlier run from its run-cache: the last one trained was measured."""
+    write_json(TRAIN, {"run_id": "X1-seed0", "fingerprint": "c" * 64})
+    (line,) = lines()
+    assert line.startswith(f"{TRAIN}: $.fingerprint: is 'ccc")
+    assert "was measured in another run; restore it from Git, or remove it" in line
+
+
+def test_a_file_of_another_run_is_named_once():
+    write_json(TRAIN, {"run_id": "C-seed0", "fingerprint": "c" * 64})
+    (line,) = lines()
+    assert "$.run_id: is 'C-seed0'" in line
+
+
+def test_a_sweep_file_has_the_fingerprint_of_its_run_where_that_has_one():
+    write_json(paths.SWEEP_RUNS / "A.json", {"run_id": "A-seed0", "fingerprint": "d" * 64})
+    (line,) = lines()
+    assert line.startswith(f"{SWEEP}: $.fingerprint: is 'bbb")
 
 
 def test_a_sweep_file_of_a_model_that_was_not_swept_is_named():

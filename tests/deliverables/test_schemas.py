@@ -61,6 +61,12 @@ def test_every_problem_is_reported(folder: Path):
     assert len(check_value(value, "study", "f", folder)) == 4
 
 
+def test_missing_keys_are_one_problem(tmp_path: Path):
+    schema = {"type": "object", "required": ["N", "D"], "properties": {"N": {}, "D": {}}}
+    (tmp_path / "two.schema.json").write_text(json.dumps(schema))
+    assert [str(p) for p in check_value({}, "two", "f", tmp_path)] == ["f: $: missing key 'N', 'D'"]
+
+
 def test_a_long_value_is_shortened(folder: Path):
     (problem,) = check_value({"sha": "x" * 10_000}, "study", "f", folder)
     assert len(str(problem)) < 200

@@ -3,8 +3,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import RECIPE
 from x1_pretrain.economics.estimate import n_vocab_of, work_of
 from x1_pretrain.errors import UserError
+from x1_pretrain.run_spec import spec_of
 from x1_pretrain.study import Study, load_profile, load_study
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -12,9 +14,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def tiny(monkeypatch):
+    """The tiny profile, with a cool-down of its own so that tuning it changes no figure here."""
     monkeypatch.chdir(ROOT)
-    choice = dataclasses.replace(load_study().choice, profile="tiny", model="X1")
-    return Study(choice=choice, profile=load_profile(Path("experiments/profiles/tiny.yaml")))
+    choice = dataclasses.replace(load_study().choice, profile="tiny", model="X1", recipe=RECIPE)
+    profile = load_profile(Path("experiments/profiles/tiny.yaml"))
+    train = dataclasses.replace(profile.train, cooldown_fraction=0.2, batch_ramp_steps=5)
+    return Study(choice=choice, profile=dataclasses.replace(profile, train=train))
 
 
 @pytest.mark.parametrize("name, size", [("gpt2", 50257), ("gpt2:1024", 1024)])
@@ -41,6 +46,49 @@ def test_study_has_train_sweep_with_branches_and_spike(tiny):
     sweep = next(run for run in work_of(tiny) if run.name == "sweep B")
     (plain,) = work_of(tiny, "B")
     assert 1.1 < sweep.tokens / plain.tokens < 1.3
+
+
+SWITCHES = [
+    {},
+    {"activation": "swiglu"},
+    {"schedule": "cosine"},
+    {"batch_ramp": True, "window_warmup": True},
+]
+
+
+@pytest.mark.parametrize("switches", SWITCHES, ids=lambda switches: "-".join(switches) or "default")
+def test_an_estimate_is_the_tokens_and_flops_of_the_runs_themselves(tiny, switches):
+    recipe = dataclasses.replace(tiny.choice.recipe, **switches)
+    study = Study(dataclasses.replace(tiny.choice, recipe=recipe), tiny.profile)
+    train, sweep, *_, spike = work_of(study)
+    n_vocab, batch = 1024, study.profile.train.batch_tokens
+
+    spec = spec_of(study, "X1", "train", "train")
+    steps = spec.schedule.total_steps
+    assert (train.tokens, train.training_flops) == (spec.tokens(steps), spec.flops(n_vocab, 0, steps))
+
+    spec = spec_of(study, "A", "sweep", "A", study.profile.sweep.branches)
+    branches = spec.schedule.branches
+    assert sweep.tokens == sum(spec.tokens(b.end) - spec.tokens(b.start) for b in branches)
+    assert sweep.training_flops == sum(spec.flops(n_vocab, b.start, b.end) for b in branches)
+
+    full = study.profile.spike.steps * batch
+    assert spike.tokens <= 2 * full and (spike.tokens == 2 * full) == (not recipe.batch_ramp)
+    for work in (train, sweep, spike):
+        assert work.evaluation_flops > 0 and work.flops == work.training_flops + work.evaluation_flops
+
+
+def test_measuring_the_gradient_noise_is_paid_for(tiny):
+    def with_noise(batches):
+        train = dataclasses.replace(tiny.profile.train, noise_batches=batches)
+        (run,) = work_of(Study(tiny.choice, dataclasses.replace(tiny.profile, train=train)), "X1")
+        return run
+
+    none, four = with_noise(0), with_noise(4)
+    assert four.training_flops == none.training_flops
+    train, per_token = tiny.profile.train, none.evaluation_flops / (5 * tiny.profile.train.val_tokens)
+    extra = 5 * 4 * train.batch_tokens * 3 * per_token  # 5 evaluations; a backward pass is two forward ones
+    assert four.evaluation_flops - none.evaluation_flops == pytest.approx(extra)
 
 
 def test_unknown_model_lists_the_valid(tiny):

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from x1_pretrain.config import ModelShape
 from x1_pretrain.scaling.law import Law
 from x1_pretrain.scaling.published import HOFFMANN_ROUNDED, PUBLISHED
+from x1_pretrain.shape import ModelShape
 
 ERRATA = (Path(__file__).parents[2] / "docs/errata.md").read_text()
 ILLUSTRATIVE = Law(E=2.1, A=380.0, alpha=0.32, B=290.0, beta=0.26)

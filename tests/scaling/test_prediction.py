@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.conftest import RECIPE
 from x1_pretrain.errors import UserError
 from x1_pretrain.scaling.fit import fit_json
 from x1_pretrain.scaling.prediction import planned_runs, prediction_json
@@ -17,7 +18,7 @@ TEXT = {"tokenizer": "gpt2:1024", "domains": ["aws", "wiki"]}
 
 @pytest.fixture(scope="module")
 def planned():
-    return planned_runs(load_profile(TINY), ("A", "B", "C"))
+    return planned_runs(load_profile(TINY), RECIPE, ("A", "B", "C"))
 
 
 @pytest.fixture(scope="module")

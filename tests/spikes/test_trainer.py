@@ -1,26 +1,25 @@
 """The torch trainer keeps the lab's protocol: exact rewinds, an update clip that clips."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 
-from x1_pretrain.config import ModelShape, Recipe, Train
+from tests.conftest import RECIPE, TRAIN
 from x1_pretrain.determinism import Used
+from x1_pretrain.shape import ModelShape
 from x1_pretrain.spikes.trainer import TorchTrainer
 
 V, T, B = 64, 16, 4
 SHAPE = ModelShape(n_layer=1, d_model=16, n_head=2, n_kv_head=2, flops=1e9)
-TRAIN = Train(
-    seq_len=T, batch_sequences=B, micro_batch=2, warmup_steps=2, cooldown_fraction=0.2, muon_lr=0.02,
-    adamw_lr=0.004, weight_decay=0.0, momentum=0.95, beta1=0.9, beta2=0.95, eps=1e-8, grad_clip=1.0,
-    val_tokens=64, evaluations=1, checkpoint_every=10,
-)  # fmt: skip
+SETTINGS = dataclasses.replace(TRAIN, seq_len=T, batch_sequences=B, micro_batch=2)
 EAGER = Used("cpu", "test", 1, "fp32", "fp32", False, False, "sdpa", "sdpa", True)
 
 
 def trainer(optimizer: str = "muon") -> TorchTrainer:
-    recipe = Recipe(optimizer=optimizer, activation="relu2", qk_norm=True, zero_init=True, tied_head=False)
-    return TorchTrainer(SHAPE, recipe, TRAIN, V, seed=0, used=EAGER)
+    recipe = dataclasses.replace(RECIPE, optimizer=optimizer)
+    return TorchTrainer(SHAPE, recipe, SETTINGS, V, seed=0, used=EAGER)
 
 
 def batch(number: int) -> np.ndarray:
@@ -66,7 +65,7 @@ def test_stale_second_moment_shows_in_the_update_rms_and_is_clipped():
     step = real.step(batch(20), 1.0, clip_update=True)
     assert step.update_rms > 1.0
     for name, weight in real.model.named_parameters():
-        rms = (weight - before[name]).square().mean().sqrt().item() / TRAIN.adamw_lr
+        rms = (weight - before[name]).square().mean().sqrt().item() / SETTINGS.adamw_lr
         assert rms <= 1.0 + 1e-4
 
 

@@ -129,7 +129,12 @@ class TrainLoader:
 
     def batch(self, step: int) -> np.ndarray:
         """int64 [batch_sequences, seq_len + 1] of step `step`, counted from 0."""
-        return np.stack([self.tokens.read("train", start, self.seq_len + 1) for start in self._starts(step)])
+        return self.sequences(step * self.batch_sequences, self.batch_sequences)
+
+    def sequences(self, begin: int, count: int) -> np.ndarray:
+        """int64 [count, seq_len + 1]: sequences of the order from number `begin`, counted from 0."""
+        starts = self._starts(begin, count)
+        return np.stack([self.tokens.read("train", start, self.seq_len + 1) for start in starts])
 
     def epoch(self, step: int) -> int:
         """The epoch, from 0, in which the first sequence of a step lies."""
@@ -140,20 +145,19 @@ class TrainLoader:
         starts = self.tokens.document_starts("train")
         names = self.tokens.document_names("train")
         found = []
-        for start in self._starts(step):
+        for start in self._starts(step * self.batch_sequences, self.batch_sequences):
             first = int(np.searchsorted(starts, np.uint64(start), side="right")) - 1
             last = int(np.searchsorted(starts, np.uint64(start + self.seq_len), side="right"))
             found.append(names[first:last])
         return found
 
-    def _starts(self, step: int) -> list[int]:
-        """Where the windows of a step begin in the train split."""
-        if step < 0:
-            raise ValueError(f"step {step} is negative")
-        begin = step * self.batch_sequences
+    def _starts(self, begin: int, count: int) -> list[int]:
+        """Where the windows of these sequences begin in the train split."""
+        if begin < 0:
+            raise ValueError(f"sequence {begin} is negative")
         return [
             int(self._order(k // self.n_windows)[k % self.n_windows]) * self.seq_len
-            for k in range(begin, begin + self.batch_sequences)
+            for k in range(begin, begin + count)
         ]
 
     def _order(self, epoch: int) -> np.ndarray:

@@ -1,8 +1,9 @@
 """Are the files in measured/ of the runs whose deliverables lie beside them?
 
 They hold seconds and hosts, so no stage has them as outputs and DVC neither restores nor removes them:
-one may be left of another model, seed or study. Only commands check this, never a stage, because a
-stage's hashed output must not depend on them.
+one may be left of another model, seed or study, or of the last run trained where DVC restored an earlier
+one from its run-cache. Only commands check this, never a stage, because a stage's hashed output must not
+depend on them.
 """
 
 from pathlib import Path
@@ -25,7 +26,7 @@ def measured_problems(folder: Path = paths.MEASURED) -> list[Problem]:
 
 
 def _problem(path: Path) -> Problem | None:
-    owner, where, key = _owner(path)
+    owner, where, keys = _owner(path)
     if owner is None:
         return Problem(str(path), "$", "no stage writes this file; remove it")
     if not owner.is_file():
@@ -34,28 +35,32 @@ def _problem(path: Path) -> Problem | None:
         found, expected = parse(path), parse(owner)
     except UserError:
         return None
-    found, expected = _lookup(found, (key,)), _lookup(expected, (*where, key))
-    if found is None or expected is None or found == expected:
-        return None
-    reason = (
-        f"is {shortened(found)}, but {owner} has {shortened(expected)}: it was measured in another run; "
-        "restore it from Git, or remove it"
-    )
-    return Problem(str(path), f"$.{key}", reason)
+    for key in keys:
+        measured, delivered = _lookup(found, (key,)), _lookup(expected, (*where, key))
+        if None not in (measured, delivered) and measured != delivered:
+            reason = (
+                f"is {shortened(measured)}, but {owner} has {shortened(delivered)}: it was measured in "
+                "another run; restore it from Git, or remove it"
+            )
+            return Problem(str(path), f"$.{key}", reason)
+    return None
 
 
-def _owner(path: Path) -> tuple[Path | None, tuple[str, ...], str]:
-    """The deliverable that a measured file goes with, where in it the run is, and the key that names it."""
+def _owner(path: Path) -> tuple[Path | None, tuple[str, ...], tuple[str, ...]]:
+    """The deliverable a measured file goes with, where in it the run is, and the keys that identify it.
+
+    A run's id is that of its model and seed; only the fingerprint tells two of one id apart.
+    """
     name = path.stem
     if name == "train":
-        return paths.MANIFEST, (), "run_id"
+        return paths.MANIFEST, (), ("run_id", "fingerprint")
     if name == "spike":
-        return paths.SPIKE, ("run",), "run_id"
+        return paths.SPIKE, ("run",), ("run_id",)
     if name == "inference":
-        return paths.INFERENCE, (), "model"
+        return paths.INFERENCE, (), ("model",)
     if name.startswith(SWEEP_PREFIX):
-        return paths.SWEEP_RUNS / f"{name.removeprefix(SWEEP_PREFIX)}.json", (), "run_id"
-    return None, (), ""
+        return paths.SWEEP_RUNS / f"{name.removeprefix(SWEEP_PREFIX)}.json", (), ("run_id", "fingerprint")
+    return None, (), ()
 
 
 def _lookup(value: Any, keys: tuple[str, ...]) -> Any:

@@ -57,7 +57,8 @@ def check_value(value: Any, schema: str, file: str, folder: Path = paths.SCHEMAS
     errors = load_validator(schema, folder).iter_errors(value)
     found = [best_match([error]) or error for error in errors]
     found.sort(key=lambda error: [str(part) for part in error.absolute_path])
-    return [Problem(file, error.json_path, reason(error)) for error in found]
+    # The validator has one error for each missing key, but the reason names all of them.
+    return list(dict.fromkeys(Problem(file, error.json_path, reason(error)) for error in found))
 
 
 def check_file(path: Path, schema: str, folder: Path = paths.SCHEMAS) -> list[Problem]:

@@ -3,14 +3,9 @@
 import re
 from dataclasses import dataclass
 
-from x1_pretrain.config import Profile
-from x1_pretrain.economics.flops import (
-    forward_flops_per_token,
-    training_flops_per_token,
-)
+from x1_pretrain.economics.flops import forward_flops_per_token
 from x1_pretrain.errors import UserError
-from x1_pretrain.run_spec import planned_steps
-from x1_pretrain.schedule import wsd
+from x1_pretrain.run_spec import RunSpec, spec_of
 from x1_pretrain.study import Study
 
 GPT2_VOCAB = 50257
@@ -22,12 +17,12 @@ class Work:
 
     name: str
     tokens: int
-    flops_per_token: int
+    training_flops: int
     evaluation_flops: int
 
     @property
     def flops(self) -> int:
-        return self.tokens * self.flops_per_token + self.evaluation_flops
+        return self.training_flops + self.evaluation_flops
 
 
 def n_vocab_of(tokenizer: str) -> int:
@@ -38,36 +33,18 @@ def n_vocab_of(tokenizer: str) -> int:
     return int(match[1]) if match[1] else GPT2_VOCAB
 
 
-def _work(
-    profile: Profile,
-    name: str,
-    model: str,
-    fractions: tuple[float, ...],
-    steps: int | None,
-    runs: int,
-) -> Work:
-    shape, train = profile.models[model], profile.train
-    arguments = (
-        shape.n_layer,
-        shape.d_model,
-        shape.n_head,
-        shape.n_kv_head,
-        n_vocab_of(profile.tokenizer.name),
-        train.seq_len,
-    )
-    if steps is None:
-        total_steps = planned_steps(shape, train)
-        schedule = wsd(total_steps, train.warmup_steps, train.cooldown_fraction, fractions)
-        steps, evaluations = schedule.work_steps, max(train.evaluations, len(fractions))
-    else:
-        evaluations = 1
-    evaluation_flops = evaluations * train.val_tokens * forward_flops_per_token(*arguments)
-    return Work(
-        name=name,
-        tokens=runs * steps * train.batch_tokens,
-        flops_per_token=training_flops_per_token(*arguments),
-        evaluation_flops=runs * evaluation_flops,
-    )
+def _work(study: Study, name: str, spec: RunSpec, runs: int = 1) -> Work:
+    """What a run of the trainer computes, its evaluations included, `runs` times."""
+    shape, train = spec.shape, spec.train
+    n_vocab = n_vocab_of(study.profile.tokenizer.name)
+    sizes = (shape.n_layer, shape.d_model, shape.n_head, shape.n_kv_head, n_vocab, train.seq_len)
+    forward = forward_flops_per_token(*sizes, activation=spec.recipe.activation)
+    evaluations = max(train.evaluations, len(spec.schedule.branches))
+    noise = 3 * forward * train.noise_batches * train.batch_tokens  # a forward and a backward pass
+    tokens = sum(spec.tokens(b.end) - spec.tokens(b.start) for b in spec.schedule.branches)
+    flops = spec.work_left(n_vocab, 0, 0)
+    evaluation = evaluations * (train.val_tokens * forward + noise)
+    return Work(name, runs * tokens, runs * flops, runs * evaluation)
 
 
 def work_of(study: Study, model: str | None = None) -> list[Work]:
@@ -76,14 +53,13 @@ def work_of(study: Study, model: str | None = None) -> list[Work]:
     A sweep run includes its cool-down branches; the spike lab counts its incident and one replay.
     Raises `UserError` for an unknown model or a run too short for its schedule.
     """
-    profile = study.profile
+    chosen, choice = model or study.choice.model, study.choice
+    runs = [_work(study, f"train {chosen}", spec_of(study, chosen, "train", "train"))]
     if model is not None:
-        study.shape_of(model)
-        return [_work(profile, f"train {model}", model, (1.0,), None, 1)]
-    chosen = study.choice.model
-    runs = [_work(profile, f"train {chosen}", chosen, (1.0,), None, 1)]
-    for swept in study.choice.sweep.models:
-        runs.append(_work(profile, f"sweep {swept}", swept, profile.sweep.branches, None, 1))
-    model = study.choice.spike.model
-    runs.append(_work(profile, f"spike {model}", model, (1.0,), profile.spike.steps, 2))
-    return runs
+        return runs
+    fractions = study.profile.sweep.branches
+    for swept in choice.sweep.models:
+        runs.append(_work(study, f"sweep {swept}", spec_of(study, swept, "sweep", swept, fractions)))
+    steps, spiked = study.profile.spike.steps, choice.spike.model
+    spike = spec_of(study, spiked, "spike", "spike", total_steps=steps)
+    return [*runs, _work(study, f"spike {spiked}", spike, runs=2)]

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from x1_pretrain.config import Profile
-from x1_pretrain.run_spec import planned_steps
+from x1_pretrain.run_spec import planned_tokens
 from x1_pretrain.scaling.fit import Study
 from x1_pretrain.scaling.identify import contraction
 from x1_pretrain.scaling.intervals import interval, interval_with_error
 from x1_pretrain.scaling.law import FLOPS_PER_PARAMETER_TOKEN
 from x1_pretrain.scaling.published import CHINCHILLA_D_OPT_1B, CHINCHILLA_SOURCE, PUBLISHED
+from x1_pretrain.shape import Recipe
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,13 @@ class Planned:
     held_out: bool
 
 
-def planned_runs(profile: Profile, swept: tuple[str, ...]) -> list[Planned]:
+def planned_runs(profile: Profile, recipe: Recipe, swept: tuple[str, ...]) -> list[Planned]:
     """Every model of the profile with the tokens its FLOPs buy, in whole optimizer steps."""
     return [
         Planned(
             model=name,
-            N=shape.N,
-            D=planned_steps(shape, profile.train) * profile.train.batch_tokens,
+            N=shape.N_of(recipe.activation),
+            D=planned_tokens(shape, profile.train, recipe),
             held_out=name not in swept,
         )
         for name, shape in profile.models.items()

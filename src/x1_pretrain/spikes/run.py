@@ -49,7 +49,7 @@ def run_spike_lab(study: Study, tokens_dir: Path, incident_dir: Path, measured: 
         steps=profile.spike.steps,
         batch_tokens=profile.train.batch_tokens,
         warmup_steps=profile.train.warmup_steps,
-        peak_lr=peak_lr(study),
+        peak_lr=profile.train.peak_lr(study.choice.recipe.optimizer),
     )
     tokenizer = load_saved_tokenizer(tokens_dir)
     loader = _loader(study, tokens)
@@ -65,12 +65,6 @@ def run_spike_lab(study: Study, tokens_dir: Path, incident_dir: Path, measured: 
         measured,
         {"detected_utc": noticed[first], "elapsed_s": elapsed_s, "run_id": facts.run_id},
     )
-
-
-def peak_lr(study: Study) -> float:
-    """The lr that logs show: Muon's, or AdamW's where it is the only optimizer."""
-    train = study.profile.train
-    return train.muon_lr if study.choice.recipe.optimizer == "muon" else train.adamw_lr
 
 
 def _loader(study: Study, tokens: Tokens) -> TrainLoader:

@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 
 from x1_pretrain import checkpoint
-from x1_pretrain.config import ModelShape, Recipe, Train
+from x1_pretrain.config import Train
 from x1_pretrain.determinism import Used
 from x1_pretrain.model import GPT
 from x1_pretrain.optim import build_optimizers
+from x1_pretrain.shape import ModelShape, Recipe
 from x1_pretrain.spikes.lab import Step
-from x1_pretrain.train import compiled, evaluate, train_step
+from x1_pretrain.step import compiled, evaluate, train_step
 
 MAX_UPDATE_RMS = 1.0
 
@@ -24,7 +25,15 @@ class TorchTrainer:
         self, shape: ModelShape, recipe: Recipe, train: Train, n_vocab: int, seed: int, used: Used
     ) -> None:
         self.train, self.used = train, used
-        self.model = GPT(shape, recipe, n_vocab, train.seq_len).initialise(seed).to(used.device)
+        self.model = GPT(
+            shape,
+            recipe,
+            n_vocab,
+            train.seq_len,
+            base_width=train.base_width,
+            attention=used.attention_used,
+        )
+        self.model.initialise(seed).to(used.device)
         self.optimizers = build_optimizers(self.model, train, recipe)
         self.loss_function = compiled(self.model, used)
 
@@ -35,17 +44,9 @@ class TorchTrainer:
         watch = watch or clip_update
         before = self._weights() if watch else []
         tokens = torch.from_numpy(batch).to(self.used.device)
-        try:
-            result = train_step(
-                self.loss_function,
-                self.model,
-                self.optimizers,
-                tokens,
-                self.train,
-                lr_scale,
-                self.used,
-            )
-        except FloatingPointError:  # the optimizer was not touched; the monitor will say so
+        model, optimizers = self.model, self.optimizers
+        result = train_step(self.loss_function, model, optimizers, tokens, self.train, lr_scale, self.used)
+        if not result.finite:  # the optimizer was not touched; the monitor will say so
             return Step(math.nan, math.nan, None)
         rms = self._update_rms(before, clip_update) if watch else None
         return Step(result.loss_nats, result.grad_norm, rms)

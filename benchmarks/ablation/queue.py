@@ -1,0 +1,155 @@
+"""DVC's queue of experiments: put in what is missing, work it off, read what is finished.
+
+Finished experiments are Git commits under `refs/exps/<baseline commit>/<name>`; reading those needs no DVC.
+DVC says `Success` of one that saved nothing (in a shallow clone), so only a commit counts as finished.
+"""
+
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+from ablation.plan import Planned
+from x1_pretrain.errors import UserError
+
+STATES = ("Success", "Failed", "Queued", "Running")  # the later says more about what is going to happen
+POLL_S = 2.0  # asking Git costs nothing
+LOOK_S = 30.0  # asking DVC takes half a second of a core that is training
+
+
+def environment() -> dict[str, str]:
+    """For dvc and what it starts: this interpreter first, and the code of the experiment's own commit.
+
+    A relative PYTHONPATH is resolved in the temporary copy of the project in which DVC runs a stage;
+    without it a stage would import the code that is being edited in the workspace.
+    """
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    return os.environ | {"PATH": path, "PYTHONPATH": "src", "DVC_NO_ANALYTICS": "1"}
+
+
+def command(*arguments: str, stdin: str = "") -> str:
+    """stdout of a dvc or git command. Raises `UserError` with its last line if it fails."""
+    done = subprocess.run(
+        arguments, input=stdin, capture_output=True, text=True, check=False, env=environment()
+    )
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
+        raise UserError(f"`{' '.join(arguments[:3])}` failed with status {done.returncode}: {said}")
+    return done.stdout
+
+
+def commit_to_run_on() -> str:
+    """HEAD. Raises `UserError` if tracked files differ from it: results must belong to a commit."""
+    changed = command("git", "status", "--porcelain", "--untracked-files=no").splitlines()
+    if changed:
+        raise UserError(
+            f"{changed[0][3:]} and {len(changed) - 1} other tracked files differ from HEAD; commit first, "
+            "so that the experiments belong to a commit"
+        )
+    return command("git", "rev-parse", "HEAD").strip()
+
+
+def finished(commit: str) -> set[str]:
+    """Names of the finished experiments on a commit."""
+    prefix = f"refs/exps/{commit[:2]}/{commit[2:]}/"
+    names = command("git", "for-each-ref", "--format=%(refname)", prefix).split()
+    return {name.removeprefix(prefix) for name in names}
+
+
+def parse_status(text: str) -> tuple[list[tuple[str, str, str]], int]:
+    """From what `dvc queue status` prints: (task, name, state) of each experiment, the number of workers."""
+    tasks, workers = [], 0
+    for line in text.splitlines():
+        words = line.split()
+        if line.startswith("Worker status:"):  # Worker status: 1 active, 0 idle
+            workers = sum(int(word) for word in words if word.isdigit())
+        elif len(words) >= 4 and words[-1] in STATES:  # task, name, time, AM or PM, state
+            tasks.append((words[0], words[1], words[-1]))
+    return tasks, workers
+
+
+def look(commit: str) -> tuple[dict[str, str], int]:
+    """The state of each experiment of a commit that DVC's queue knows, and the number of workers.
+
+    A task is a stash commit whose first parent is the commit it was queued on. A name that is there twice
+    has failed and was queued again.
+    """
+    tasks, workers = parse_status(command("dvc", "queue", "status"))
+    parents = command(
+        "git", "cat-file", "--batch-check", stdin="".join(f"{task}^1\n" for task, _, _ in tasks)
+    )
+    states: dict[str, str] = {}
+    for (_, name, state), parent in zip(tasks, parents.splitlines(), strict=True):
+        if parent.startswith(commit):
+            states[name] = max(states.get(name, state), state, key=STATES.index)
+    return states, workers
+
+
+def put(experiments: Iterable[Planned], commit: str) -> None:
+    """Queue what is neither finished nor in the queue. Failed ones stay failed, and are named by `drain`."""
+    there = finished(commit) | set(look(commit)[0])
+    missing = [experiment for experiment in experiments if experiment.name not in there]
+    for number, experiment in enumerate(missing, start=1):
+        print(f"queueing {number}/{len(missing)} {experiment.name}", flush=True)
+        settings = [word for override in experiment.overrides for word in ("-S", override)]
+        command("dvc", "exp", "run", "--queue", "-n", experiment.name, *settings, "train")
+
+
+def drain(names: Collection[str], commit: str) -> dict[str, str]:
+    """Work until every name is finished or failed; returns why each failed one did, by name.
+
+    Raises `UserError` for an experiment that would never end: see `refuse_lost`.
+    """
+    wanted, failed, shown, looks_without_worker = set(names), set[str](), None, 0
+    began, looked, at_start = time.monotonic(), -math.inf, len(finished(commit) & wanted)
+    while True:
+        if time.monotonic() - looked >= LOOK_S:
+            states, workers = look(commit)
+            looked, waiting = time.monotonic(), wanted - finished(commit)
+            failed = {name for name in waiting if states.get(name) == "Failed"}
+            looks_without_worker = 0 if workers else looks_without_worker + 1
+            refuse_lost({name: states.get(name) for name in waiting - failed}, looks_without_worker > 1)
+            if waiting - failed and not workers:
+                command("dvc", "queue", "start", "-j", "1")  # it leaves when nothing is queued
+        done = len(finished(commit) & wanted)
+        if (done, len(failed)) != shown:
+            shown = done, len(failed)
+            print(progress(*shown, len(wanted), done - at_start, time.monotonic() - began), flush=True)
+        if done + len(failed) == len(wanted):
+            return {name: why_failed(name) for name in sorted(failed)}
+        time.sleep(POLL_S)
+
+
+def refuse_lost(states: Mapping[str, str | None], no_worker: bool) -> None:
+    """Raise `UserError` for an experiment that nothing will end, with the command that clears it."""
+    for name, state in states.items():
+        if state not in ("Queued", "Running"):
+            raise UserError(
+                f"{name}: neither in DVC's queue nor finished; if this clone is shallow, run "
+                "`git fetch --unshallow`, then start the ablations again"
+            )
+        if state == "Running" and no_worker:
+            raise UserError(
+                f"{name}: said to be running, but no worker is alive; run `dvc queue kill {name}` and "
+                f"`dvc queue remove {name}`, then start the ablations again"
+            )
+
+
+def progress(found: int, failed: int, wanted: int, new: int, elapsed_s: float) -> str:
+    """One line; the time left is reckoned from the experiments that finished since the start."""
+    left = wanted - found - failed
+    line = f"ablations: {found}/{wanted} finished" + (f", {failed} failed" if failed else "")
+    return f"{line}, about {elapsed_s / new * left / 60:.0f} min left" if new and left else line
+
+
+def why_failed(name: str) -> str:
+    """The trainer's own sentence, or the last line of the log."""
+    try:
+        lines = [line for line in command("dvc", "queue", "logs", name).splitlines() if line.strip()]
+    except UserError as error:
+        return str(error)
+    own = [line for line in lines if line.startswith("error:")]
+    return (own or lines or ["no log"])[-1]
