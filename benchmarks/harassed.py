@@ -113,7 +113,8 @@ class Harassed:
             process = subprocess.Popen(
                 REPRO,
                 cwd=self.project.root,
-                env=self.project.environment(),
+                env=self.project.environment()
+                | {"PYTHONUNBUFFERED": "1"},  # what is said counts, killed or not
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # a process group: to kill it, and to know an orphan by

@@ -259,3 +259,14 @@ def test_a_temporary_copy_of_a_shallow_clone_is_refused(tmp_path, monkeypatch, s
             refuse_lost_experiment()
     else:
         refuse_lost_experiment()
+
+
+def test_one_batch_cannot_tell_noise_from_signal():
+    with pytest.raises(ValueError, match="noise_batches 1 is not 0 or at least 2"):
+        dataclasses.replace(TRAIN, noise_batches=1)
+
+
+def test_the_limit_of_an_optional_value_holds_in_code_too():
+    assert dataclasses.replace(TRAIN, grad_clip=None).grad_clip is None
+    with pytest.raises(ValueError, match="grad_clip -1.0 is not a finite number above 0"):
+        dataclasses.replace(TRAIN, grad_clip=-1.0)

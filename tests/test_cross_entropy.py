@@ -7,9 +7,10 @@ import torch.nn.functional as F
 from x1_pretrain.cross_entropy import linear_cross_entropy
 
 N, D, V = 37, 8, 50
+WHOLE = 4 * V * N
 CHUNK = 4 * V * 10  # ten tokens at a time: four chunks, the last one smaller
 
-chunks = pytest.mark.parametrize("chunk_bytes", [None, CHUNK, 1])
+chunks = pytest.mark.parametrize("chunk_bytes", [WHOLE, CHUNK, 1])
 reductions = pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 options = pytest.mark.parametrize("softcap, z_loss", [(None, None), (3.0, None), (None, 0.1), (3.0, 0.1)])
 
@@ -88,19 +89,19 @@ def test_no_tensor_has_all_the_logits(monkeypatch):
             return result
 
     largest = {}
-    for chunk_bytes in (None, CHUNK):
+    for chunk_bytes in (WHOLE, CHUNK):
         x, weight, targets = inputs()
         with Largest() as seen:
             linear_cross_entropy(x, weight, targets, "sum", 3.0, 0.1, chunk_bytes).backward()
         largest[chunk_bytes] = seen.numel
-    assert largest == {None: N * V, CHUNK: max(10 * V, V * D, N * D)}
+    assert largest == {WHOLE: N * V, CHUNK: max(10 * V, V * D, N * D)}
 
 
 def test_under_autocast_the_loss_is_fp32_and_close():
     x, weight, targets = inputs()
     exact = linear_cross_entropy(x, weight, targets)
     with torch.autocast("cpu", torch.bfloat16):
-        plain, chunked = (linear_cross_entropy(x, weight, targets, chunk_bytes=c) for c in (None, CHUNK))
+        plain, chunked = (linear_cross_entropy(x, weight, targets, chunk_bytes=c) for c in (WHOLE, CHUNK))
     assert plain.dtype == chunked.dtype == torch.float32
     torch.testing.assert_close(chunked, plain, rtol=1e-5, atol=0)
     torch.testing.assert_close(chunked, exact, rtol=0.02, atol=0)
@@ -108,6 +109,16 @@ def test_under_autocast_the_loss_is_fp32_and_close():
     for found, expected in zip(*gradients, strict=True):
         assert found.dtype == torch.float32
         torch.testing.assert_close(found, expected, rtol=0, atol=0.03 * expected.abs().max().item())
+
+
+@chunks
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_a_bf16_model_has_an_fp32_loss(chunk_bytes, reduction):
+    x, weight, targets = (tensor.detach() for tensor in inputs())
+    x, weight = x.bfloat16(), weight.bfloat16()
+    loss = linear_cross_entropy(x, weight, targets, reduction, chunk_bytes=chunk_bytes)
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, F.cross_entropy((x @ weight.T).float(), targets, reduction=reduction))
 
 
 @pytest.mark.slow

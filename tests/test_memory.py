@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.conftest import TRAIN
+from tests.test_meters import CPU
 from x1_pretrain import memory
 from x1_pretrain.errors import UserError
 
@@ -20,9 +21,9 @@ from x1_pretrain.errors import UserError
 )
 def test_the_next_micro_batch_is_proposed(error):
     train = dataclasses.replace(TRAIN, batch_sequences=12, micro_batch=6)
-    with pytest.raises(UserError, match=r"micro_batch to 4 instead of 6 \(the same 384 tokens per step"):
-        with memory.explained("x", train):
-            raise error
+    words = r"micro_batch to 4 instead of 6 \(the same 384 tokens per step"
+    with pytest.raises(UserError, match=words), memory.explained("x", train):
+        raise error
 
 
 def test_torchs_own_failure_to_allocate_is_recognised():
@@ -39,3 +40,7 @@ def test_at_one_sequence_checkpointing_is_proposed():
 def test_other_errors_pass_through():
     with pytest.raises(RuntimeError, match="shapes"), memory.explained("x", TRAIN):
         raise RuntimeError("shapes do not match")
+
+
+def test_the_peak_is_this_processes():
+    assert 10 * 2**20 < memory.peak_memory_bytes(CPU) < 2**40

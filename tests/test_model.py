@@ -163,13 +163,15 @@ def test_a_package_that_is_missing_is_a_users_error(monkeypatch):
 
 
 def test_learned_positions_replace_rope():
-    net = model(position="learned", zero_init=False)
-    x = torch.zeros(1, T, dtype=torch.long)
-    assert net.positions.weight.shape == (T, SHAPE.d_model)
-    assert not torch.allclose(net(x)[0, 0], net(x)[0, -1])
+    """With equal positions one layer sees earlier tokens as a set: no other source of order is left."""
+    net = model(ModelShape(1, 16, 2, 1, 1e9), position="learned", zero_init=False)
+    x = tokens(B=1)
+    shuffled = torch.cat((x[:, :-1].flip(1), x[:, -1:]), dim=1)
+    assert net.positions.weight.shape == (T, 16)
+    assert not torch.allclose(net(x)[0, -1], net(shuffled)[0, -1])
     with torch.no_grad():
         net.positions.weight.zero_()
-    torch.testing.assert_close(net(x)[0, 0], net(x)[0, -1])  # no other source of position is left
+    torch.testing.assert_close(net(x)[0, -1], net(shuffled)[0, -1])
 
 
 def test_swiglu_is_the_papers():
@@ -197,6 +199,20 @@ def test_value_residual_mixes_the_first_layers_values():
         for block in net.blocks[1:]:  # with all of the first layer's values, their own do not matter
             block.attention.qkv.weight[-block.attention.qkv_widths[2] :] = 0.0
         torch.testing.assert_close(net(x), before)
+
+
+def test_the_first_values_are_the_layers_own_without_its_value_embedding():
+    net, x = model(LAYERS3, value_residual=True, value_embeddings=True, zero_init=False), tokens()
+    first, *others = (block.attention for block in net.blocks)
+    with torch.no_grad():
+        first.projection.weight.zero_()  # only by its values can the first layer reach the others
+        for attention in others:
+            attention.first_value_share.fill_(1.0)
+        before = net(x)
+        first.value_embedding.weight.add_(1.0)
+        assert torch.equal(net(x), before)
+        first.qkv.weight.neg_()
+        assert not torch.allclose(net(x), before)
 
 
 @pytest.mark.parametrize("n_layer, having", [(1, [0]), (2, [1]), (3, [0, 2]), (4, [1, 3])])

@@ -13,6 +13,7 @@ from x1_pretrain import identity, record, train
 from x1_pretrain.checkpoint import load_model
 from x1_pretrain.deliverables.files import sha256_of
 from x1_pretrain.deliverables.manifest import build_manifest
+from x1_pretrain.deliverables.schemas import check_file
 from x1_pretrain.schedule import schedule_of
 
 HASHED = ("checkpoint/model.safetensors", "checkpoint/model.json", "checkpoint/run.json", "metrics.json")
@@ -68,13 +69,12 @@ def test_the_noise_scale_is_the_ratio_of_what_was_measured_along_the_run(finishe
 
 
 def test_what_was_left_out_is_counted(finished):
-    assert (record.metrics(finished)["skipped_steps"], record.metrics(finished)["skipped_sequences"]) == (
-        0,
-        0,
-    )
+    def counted(run):
+        return record.metrics(run)["skipped_steps"], record.metrics(run)["skipped_sequences"]
+
+    assert counted(finished) == (0, 0)
     spoiled = dataclasses.replace(finished, skipped_steps=2, skipped_data=[[8, 8], [40, 4]])
-    assert record.metrics(spoiled)["skipped_steps"] == 2
-    assert record.metrics(spoiled)["skipped_sequences"] == 12
+    assert counted(spoiled) == (2, 12)
 
 
 def test_tokens_of_a_batch_ramp_are_those_of_its_batches(finished, change, tmp_path):
@@ -147,3 +147,20 @@ def test_the_fingerprint_changes_with_what_decides_the_bits(finished, small_spec
     prints = [identity.fingerprint(spec, finished.used, "data") for spec in changes]
     assert len({base, identity.fingerprint(small_spec, finished.used, "other"), *prints}) == 2 + len(changes)
     assert identity.fingerprint(change(small_spec, "money", cap_usd=9.0), finished.used, "data") == base
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("at", [0, 9, 23])
+def test_a_step_that_was_left_out_is_an_empty_cell_and_in_no_mean(finished, tmp_path, request, value, at):
+    rows = [
+        dataclasses.replace(row, loss_nats=value, grad_norm=value) if row.step == at + 1 else row
+        for row in finished.log
+    ]
+    skipped = dataclasses.replace(finished, log=rows, skipped_steps=1)
+    folder = written(skipped, tmp_path / "out")
+    assert check_file(folder / "curve.csv", "curve", request.config.rootpath / "schemas") == []
+    with (folder / "curve.csv").open() as stream:
+        cells = [row["train_loss_nats"] for row in csv.DictReader(stream)]
+    assert [i for i, cell in enumerate(cells) if cell == ""] == [at]
+    assert math.isfinite(record.metrics(skipped)["train_loss_nats"])
+    assert math.isfinite(record.metrics(skipped)["grad_norm_max"])

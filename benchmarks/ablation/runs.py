@@ -75,7 +75,7 @@ def read_runs(commit: str) -> list[Run]:
                 metrics=json.loads(metrics[1]),
                 step=tuple(int(row["step"]) for row in table),
                 tokens=tuple(int(row["tokens"]) for row in table),
-                train_loss=tuple(float(row["train_loss_nats"]) for row in table),
+                train_loss=tuple(float(row["train_loss_nats"] or "nan") for row in table),
                 measured=json.loads(measured[1]) if fresh else None,
             )
         )

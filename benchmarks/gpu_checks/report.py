@@ -109,12 +109,13 @@ class Report:
             os._exit(1)
 
     def _print(self) -> int:
-        by_status = {status: 0 for status in ("ok", "failed", "skipped")}
-        for result in self.parts.values():
-            by_status[result["status"]] += 1
+        names = {
+            status: [name for name, part in self.parts.items() if part["status"] == status]
+            for status in ("failed", "skipped")
+        }
         elapsed_s = round(time.monotonic() - self.started, 1)
-        ok = not by_status["failed"]
-        line = {**self.header, "ok": ok, **by_status, "elapsed_s": elapsed_s, "parts": self.parts}
+        ok = not names["failed"]
+        line = {**self.header, "ok": ok, **names, "elapsed_s": elapsed_s, "parts": self.parts}
         print(json.dumps(_finite(line)), flush=True)
         return 0 if ok else 1
 

@@ -11,8 +11,21 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Annotated, Any, Literal
 
-from x1_pretrain.limits import Count, Decay, FromZero, Natural, Part, Positive, Share, Unique, hold_limits
+from x1_pretrain.limits import (
+    Count,
+    Decay,
+    FromZero,
+    Limit,
+    Natural,
+    Part,
+    Positive,
+    Share,
+    Unique,
+    hold_limits,
+)
 from x1_pretrain.shape import ModelShape
+
+Several = Annotated[int, Limit("0 or at least 2", lambda n: n == 0 or n >= 2)]
 
 
 @dataclass(frozen=True)

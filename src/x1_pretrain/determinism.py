@@ -90,8 +90,10 @@ def attention_backend(device: Device, precision: str, compiles: bool) -> str:
     why = attention.available(device.attention)
     if device.attention == "flash" and why is None and (device.kind != "cuda" or precision != "bf16"):
         why = f"it computes in bf16 on a GPU, this run in {precision} on {device.kind}"
-    if device.attention == "flex" and why is None and not compiles:
-        why = "it is only worth its name compiled, and this run is not"
+    if device.attention == "flex" and why is None and (device.kind != "cuda" or not compiles):
+        why = (
+            f"it trains compiled on a GPU, this run is {'' if compiles else 'not '}compiled on {device.kind}"
+        )
     if why is not None:
         raise UserError(f"device.attention: {device.attention} cannot be used: {why}; use auto or sdpa")
     return device.attention

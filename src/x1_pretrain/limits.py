@@ -1,6 +1,7 @@
 """What a configured value must be besides its type: `Annotated[int, Limit(...)]` beside its field."""
 
 import dataclasses
+import types
 import typing
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -25,7 +26,10 @@ Unique = Limit("a list of one or more, each once", lambda v: len(v) == len(set(v
 
 
 def broken(hint: Any, value: Any) -> str | None:
-    """Why `value` is outside the limits of an annotated type, or None."""
+    """Why `value` is outside the limits of an annotated type, or None. An optional value may be None."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        within = [arm for arm in typing.get_args(hint) if arm is not type(None)]
+        return None if value is None or len(within) != 1 else broken(within[0], value)
     limits = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
     return next((f"{value!r} is not {limit.words}" for limit in limits if not limit.holds(value)), None)
 

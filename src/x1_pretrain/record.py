@@ -19,6 +19,7 @@ from x1_pretrain.deliverables.files import sha256_of, write_json, write_text
 from x1_pretrain.determinism import Used
 from x1_pretrain.economics.cost import usd_for
 from x1_pretrain.economics.flops import six_nd
+from x1_pretrain.errors import UserError
 from x1_pretrain.identity import TORCH, source_sha256
 from x1_pretrain.model import GPT
 from x1_pretrain.noise_scale import GradientNoise, noise_scale_tokens
@@ -37,6 +38,11 @@ class LogRow:
     lr_scale: float
     loss_nats: float
     grad_norm: float
+
+    @property
+    def finite(self) -> bool:
+        """False for a step that train.non_finite: skip left out."""
+        return math.isfinite(self.loss_nats) and math.isfinite(self.grad_norm)
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,10 @@ def trunk_rows(log: list[LogRow], spec: RunSpec) -> list[LogRow]:
 
 def metrics(finished: Finished) -> dict[str, Any]:
     """metrics.json: numbers only, the unit in the name."""
-    spec, rows = finished.spec, trunk_rows(finished.log, finished.spec)
+    spec = finished.spec
+    rows = [row for row in trunk_rows(finished.log, spec) if row.finite]
+    if not rows:
+        raise UserError(f"{spec.run_id}: no step had a finite loss and gradient, so that nothing was trained")
     D = spec.tokens(spec.schedule.total_steps)
     tail = [row.loss_nats for row in rows[-LAST_STEPS:]]
     return {
@@ -220,15 +229,16 @@ def write_curve(finished: Finished, path: Path) -> None:
     for start in range(0, len(rows), every):
         group = rows[start : start + every]
         step = group[-1].step
+        finite = [row for row in group if row.finite]
         val = next((evaluated[row.step] for row in group if row.step in evaluated), None)
         writer.writerow(
             [
                 step,
                 spec.tokens(step),
                 f"{peak_lr * group[-1].lr_scale:.6g}",
-                f"{sum(row.loss_nats for row in group) / len(group):.6g}",
+                f"{sum(row.loss_nats for row in finite) / len(finite):.6g}" if finite else "",
                 "" if val is None else f"{val:.6g}",
-                f"{max(row.grad_norm for row in group):.6g}",
+                f"{max(row.grad_norm for row in finite):.6g}" if finite else "",
             ]
         )
     write_text(path, stream.getvalue())

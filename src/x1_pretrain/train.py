@@ -126,9 +126,8 @@ def train(
             log_stream.truncate(state.log_bytes)
             log_stream.seek(0, os.SEEK_END)
 
-        def batch_of(step: int) -> Tensor:
-            position = state.sequence(schedule.begin(step))
-            return torch.from_numpy(loader.sequences(position, schedule.sequences(step))).to(used.device)
+        def batch_at(begin: int, count: int) -> Tensor:
+            return torch.from_numpy(loader.sequences(state.sequence(begin), count)).to(used.device)
 
         cut_log()
         first_step, pending = True, []
@@ -157,10 +156,11 @@ def train(
                     val_loss = evaluate(loss_function, val_windows, micro_batch, used)
                     evaluation = {"branch": state.branch, "step": state.step, "val_loss_nats": val_loss}
                     if last and spec.train.noise_batches:
+                        size, begin = spec.train.batch_sequences, schedule.begin(state.step)
                         noise = noise_scale.measure(
                             list(model.parameters()),
                             lambda batch: backward(loss_function, batch, micro_batch, used),
-                            (batch_of(s) for s in range(state.step, state.step + spec.train.noise_batches)),
+                            (batch_at(begin + i * size, size) for i in range(spec.train.noise_batches)),
                             spec.train.batch_tokens,
                         )
                         evaluation |= {"noise": asdict(noise)}
@@ -201,7 +201,8 @@ def train(
                     sys.exit(BUDGET_EXHAUSTED)
 
                 clock = time.monotonic()
-                batch, lr_scale = batch_of(state.step), schedule.lr_scale(branch, state.step)
+                batch = batch_at(schedule.begin(state.step), schedule.sequences(state.step))
+                lr_scale = schedule.lr_scale(branch, state.step)
                 result = train_step(loss_function, model, optimizers, batch, spec.train, lr_scale, used)
                 took_s = time.monotonic() - clock
 

@@ -1,4 +1,4 @@
-"""gpu_check.py without a GPU: the whole script at tiny sizes, and that each check finds what it is there for."""
+"""gpu_check.py without a GPU: the whole script at tiny sizes, and each check finds what it is there for."""
 
 import dataclasses
 import json

@@ -20,6 +20,7 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullForm
 from x1_pretrain.deliverables.files import write_bytes
 from x1_pretrain.errors import UserError
 
+MAY_BE_EMPTY = ("train_loss_nats", "val_loss_nats", "grad_norm")  # a step left out, or not evaluated
 COLUMNS = ("step", "tokens", "lr", "train_loss_nats", "val_loss_nats", "grad_norm")
 DPI = 130
 SMOOTHING_SHARE = 0.02  # the running mean spans this share of the steps
@@ -27,7 +28,7 @@ SMOOTHING_SHARE = 0.02  # the running mean spans this share of the steps
 
 @dataclass(frozen=True)
 class Curve:
-    """curve.csv as arrays of one row per step; `val_loss_nats` is NaN where not evaluated."""
+    """curve.csv as arrays of one row per step; NaN for a step left out and where not evaluated."""
 
     step: np.ndarray
     tokens: np.ndarray
@@ -56,7 +57,7 @@ def read_curve(path: Path) -> Curve:
 
 
 def _number(path: Path, line: int, name: str, text: str | None) -> float:
-    if text == "" and name == "val_loss_nats":
+    if text == "" and name in MAY_BE_EMPTY:
         return math.nan
     try:
         return float(text or "missing")
@@ -101,12 +102,13 @@ def loss_curve_figure(curve: Curve, title: str) -> Figure:
 
 
 def _draw_loss(axes: Axes, curve: Curve) -> None:
-    loss = curve.train_loss_nats
+    kept = ~np.isnan(curve.train_loss_nats)
+    tokens, loss = curve.tokens[kept], curve.train_loss_nats[kept]
     width = max(1, round(len(loss) * SMOOTHING_SHARE))
-    axes.plot(curve.tokens, loss, color="0.75", linewidth=0.8, label="train, each step")
+    axes.plot(tokens, loss, color="0.75", linewidth=0.8, label="train, each step")
     smooth = running_mean(loss, width)
     label = f"train, mean of {2 * (width // 2) + 1} steps"
-    axes.plot(curve.tokens, smooth, color="#1f5a99", linewidth=1.6, label=label)
+    axes.plot(tokens, smooth, color="#1f5a99", linewidth=1.6, label=label)
     seen = ~np.isnan(curve.val_loss_nats)
     axes.plot(
         curve.tokens[seen],
