@@ -1,4 +1,4 @@
-"""gpu_check.py without a GPU: the whole script at tiny sizes, and each check finds what it is there for."""
+"""gpu_check.py without a GPU: the whole script at tiny sizes, and each check on the defect it is about."""
 
 import dataclasses
 import json
@@ -36,7 +36,7 @@ runpy.run_path("benchmarks/gpu_check.py", run_name="__main__")
 @pytest.fixture(scope="module")
 def selftest() -> subprocess.CompletedProcess[str]:
     """One run of the script on a bare machine."""
-    return subprocess.run([sys.executable, "-c", BARE], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, "-c", BARE], cwd=ROOT, capture_output=True, text=True, timeout=250)
 
 
 def test_the_script_runs_on_a_bare_machine(selftest: subprocess.CompletedProcess[str]) -> None:
@@ -44,7 +44,7 @@ def test_the_script_runs_on_a_bare_machine(selftest: subprocess.CompletedProcess
     (line,) = selftest.stdout.splitlines()
     found = json.loads(line)
     parts = found["parts"]
-    assert found["ok"] and found["failed"] == 0
+    assert found["ok"] and not found["failed"]
     assert set(parts) == {line.split(":")[0] for line in selftest.stderr.splitlines()}
     ran = {name for name, part in parts.items() if part["status"] == "ok"}
     cases = [
@@ -68,7 +68,7 @@ def test_mfu_is_counted_flops_over_the_measured_peak(selftest: subprocess.Comple
         assert part["mfu"] is None  # the table knows no CPU
 
 
-def test_the_constants_are_the_profiles(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_constants_are_the_profiles() -> None:
     a100, gpt2 = (load_profile(ROOT / f"experiments/profiles/{name}.yaml") for name in ("a100", "gpt2-124m"))
     assert {"X1": a100.models["X1"], "GPT-2 124M": gpt2.models["X1"]} == scale.MODELS
     for profile in (a100, gpt2):
@@ -102,7 +102,6 @@ def test_a_budget_that_is_none_is_refused(seconds: str, capsys: pytest.CaptureFi
     ("name", "defect"),
     [
         ("default", {"qk_norm": False}),
-        ("everything", {"value_residual": False}),
         ("everything", {"logit_softcap": None}),
         ("everything", {"z_loss": None}),  # the loss is the same, only its gradient is not
     ],
@@ -112,10 +111,7 @@ def test_a_device_that_computes_something_else_does_not_agree(name: str, defect:
     reference = course(case, CPU, steps=3)
     assert not agreement(reference, course(case, CPU, 3, reference.weights), FP32).wrong
     recipe = dataclasses.replace(case.recipe, **defect)
-    broken = course(dataclasses.replace(case, recipe=recipe), CPU, 3)
-    # A device with the defect: its own training, and its gradient at the reference's weights.
-    shared = {name: reference.weights[name] for name in broken.weights}
-    found = course(dataclasses.replace(case, recipe=recipe), CPU, 3, shared)
+    found = course(dataclasses.replace(case, recipe=recipe), CPU, 3, reference.weights)
     assert any("gradient" in wrong for wrong in agreement(reference, found, FP32).wrong)
 
 
@@ -199,7 +195,7 @@ def test_a_part_that_fails_or_finds_something_wrong_does_not_stop_the_others(
     report.part("a", "three", lambda: Findings({"x": 1}))
     assert report.finish() == 1
     found = json.loads(capsys.readouterr().out)
-    assert (found["ok"], found["failed"]) == (False, 2)
+    assert (found["ok"], found["failed"]) == (False, ["a one", "a two"])
     assert found["parts"]["a one"]["reason"] == "RuntimeError: no kernel"
     assert found["parts"]["a two"]["error"] is None and found["parts"]["a three"]["status"] == "ok"
 
