@@ -268,5 +268,5 @@ def test_one_batch_cannot_tell_noise_from_signal():
 
 def test_the_limit_of_an_optional_value_holds_in_code_too():
     assert dataclasses.replace(TRAIN, grad_clip=None).grad_clip is None
-    with pytest.raises(ValueError, match="grad_clip -1.0 is not a finite number above 0"):
+    with pytest.raises(ValueError, match=r"grad_clip -1\.0 is not a finite number above 0"):
         dataclasses.replace(TRAIN, grad_clip=-1.0)

@@ -110,9 +110,7 @@ class Train:
     batch_ramp_steps: (
         Natural  # with recipe.batch_ramp: steps at a quarter of the batch, and as many at a half
     )
-    noise_batches: (
-        Natural  # batches that measure the gradient noise scale at each evaluation; 0: not measured
-    )
+    noise_batches: Several  # batches that measure the gradient noise scale at an evaluation; 0: none
     val_tokens: Count
     evaluations: Count
     checkpoint_every: Count
