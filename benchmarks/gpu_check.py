@@ -22,6 +22,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]  # nothing is insta
 import torch  # noqa: E402
 from gpu_checks.agreement import BF16, FP32, Course, Tolerance, agreement, course, repeatability  # noqa: E402
 from gpu_checks.attention_error import attention_error  # noqa: E402
+from gpu_checks.loss_error import loss_error  # noqa: E402
 from gpu_checks.report import Findings, Report  # noqa: E402
 from gpu_checks.scale import DEFAULT, ON_GPU, SELFTEST, Case, Scale  # noqa: E402
 from gpu_checks.speed import peaks, speed  # noqa: E402
@@ -33,7 +34,7 @@ from x1_pretrain.determinism import cpu_name  # noqa: E402
 from x1_pretrain.errors import UserError, exit_on_user_error  # noqa: E402
 
 # Seconds that the first part of a kind may take, compilation included: guesses until one was measured.
-NEEDS_S = {"attention": 20.0, "agreement": 30.0, "repeat": 20.0, "peaks": 5.0, "speed": 60.0}
+NEEDS_S = {"attention": 20.0, "loss": 20.0, "agreement": 30.0, "repeat": 20.0, "peaks": 5.0, "speed": 60.0}
 
 
 @exit_on_user_error
@@ -86,6 +87,7 @@ def check(report: Report, scale: Scale) -> None:
     for library, reason in missing.items():
         error = partial(attention_error, library, scale.attention_sizes, device.kind)
         report.part("attention", library, error, unless=reason)
+    report.part("loss", "in chunks", partial(loss_error, device, scale.loss_sizes))
     for name in scale.cases:
         report.part("agreement", f"{name} fp32", partial(compare, name, eager_fp32, FP32))
         report.part("agreement", f"{name} {device.precision}", partial(compare, name, sdpa, BF16))

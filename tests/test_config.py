@@ -141,10 +141,11 @@ def test_a_mistake_is_one_sentence_that_names_the_file(
             "at least 1",
         ),
         (
-            "warmup_steps min_characters max_characters bootstrap batch_ramp_steps noise_batches",
+            "warmup_steps min_characters max_characters bootstrap batch_ramp_steps",
             ("-1",),
             "at least 0",
         ),
+        ("noise_batches", ("-1", "1"), "0 or at least 2"),
         (
             "muon_lr adamw_lr embedding_lr eps grad_clip flops target_params",
             ("0", "-1.0"),

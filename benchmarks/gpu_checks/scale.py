@@ -46,8 +46,8 @@ DEFAULT = Recipe(
     activation="relu2",
     position="rope",
     qk_norm=True,
-    value_residual=False,
-    value_embeddings=False,
+    value_residual=True,
+    value_embeddings=True,
     embedding_shortcut=False,
     window_warmup=False,
     zero_init=True,
@@ -60,8 +60,6 @@ DEFAULT = Recipe(
 EVERYTHING = replace(
     DEFAULT,
     activation="swiglu",
-    value_residual=True,
-    value_embeddings=True,
     embedding_shortcut=True,
     window_warmup=True,
     zero_init=False,
@@ -90,6 +88,7 @@ class Scale:
     cases: dict[str, Case]
     steps: int  # of the small models
     attention_sizes: tuple[int, int, int, int]  # B, T, H, S
+    loss_sizes: tuple[int, int, int]  # N, D, V
     peak_size: int  # rows and columns of the matmul that measures the peak
     meter_band: tuple[float, float] | None  # of the peak that the trainer's meter finds, over ours
     models: dict[str, ModelShape]
@@ -113,6 +112,7 @@ ON_GPU = Scale(
     cases=_small(ModelShape(n_layer=3, d_model=128, n_head=2, n_kv_head=2, flops=1.0), 256, 1024),
     steps=20,
     attention_sizes=(2, 512, 6, 64),
+    loss_sizes=(4096, 256, N_VOCAB),
     peak_size=8192,
     meter_band=(0.8, 1.25),  # it measures for less time, and on other values
     models=MODELS,
@@ -127,6 +127,7 @@ SELFTEST = Scale(
     cases=_small(ModelShape(n_layer=2, d_model=16, n_head=2, n_kv_head=2, flops=1.0), 32, 64),
     steps=3,
     attention_sizes=(1, 32, 6, 8),
+    loss_sizes=(64, 16, 96),
     peak_size=256,
     meter_band=None,  # the sizes differ, and others may be using this machine
     models={name: ModelShape(2, 24, 12, shape.n_kv_head, 1.0) for name, shape in MODELS.items()},

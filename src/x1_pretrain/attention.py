@@ -20,13 +20,13 @@ Mask = Tensor | BlockMask | int | None
 
 
 def available(attention: str) -> str | None:
-    """None if training can use it here, or the reason why not, ready to follow "device.attention: "."""
+    """None if training can use it here, or why not, ready to follow "device.attention: "."""
     if attention == "sdpa":
         return None
     if attention == "flash" and importlib.util.find_spec("flash_attn") is None:
         return "flash needs the package flash-attn (pip install 'x1-pretrain[gpu]'), which is not installed"
     if not torch.cuda.is_available():
-        return f"{attention} trains on a GPU only and torch sees none; use sdpa"
+        return f"{attention} trains on a GPU only and torch sees none"
     return None
 
 

@@ -15,17 +15,15 @@ from x1_pretrain.limits import (
     Count,
     Decay,
     FromZero,
-    Limit,
     Natural,
     Part,
     Positive,
+    Several,
     Share,
     Unique,
     hold_limits,
 )
 from x1_pretrain.shape import ModelShape
-
-Several = Annotated[int, Limit("0 or at least 2", lambda n: n == 0 or n >= 2)]
 
 
 @dataclass(frozen=True)
@@ -107,9 +105,7 @@ class Train:
     eps: Positive
     grad_clip: Positive | None  # of the whole gradient's L2 norm; none: no clipping
     non_finite: Literal["stop", "skip", "rewind"]  # what a loss or gradient that is not finite leads to
-    batch_ramp_steps: (
-        Natural  # with recipe.batch_ramp: steps at a quarter of the batch, and as many at a half
-    )
+    batch_ramp_steps: Natural  # with recipe.batch_ramp: steps at a quarter of the batch, then at a half
     noise_batches: Several  # batches that measure the gradient noise scale at an evaluation; 0: none
     val_tokens: Count
     evaluations: Count

@@ -15,8 +15,8 @@ from torch import Tensor
 Reduction = Literal["mean", "sum", "none"]
 
 # Of the fp32 logits of a chunk; what fits is left to autograd. On CPU chunks of 2 MB were no faster (B * T =
-# 4096, V = 1024: 145 against 142 ms a step of X1), took twice as long to compile, and made an evaluation's head
-# and loss 2.4 times as slow, since it has no use for gradients.
+# 4096, V = 1024: 145 against 142 ms a step of X1), took twice as long to compile, and head and loss took an
+# evaluation, which has no use for gradients, more than twice as long.
 CHUNK_BYTES = {"cpu": 2**26, "cuda": 2**30}
 
 

@@ -17,6 +17,7 @@ class Limit:
 
 Count = Annotated[int, Limit("at least 1", lambda n: n >= 1)]
 Natural = Annotated[int, Limit("at least 0", lambda n: n >= 0)]
+Several = Annotated[int, Limit("0 or at least 2", lambda n: n == 0 or n >= 2)]
 Positive = Annotated[float, Limit("a finite number above 0", lambda x: 0 < x < float("inf"))]
 FromZero = Annotated[float, Limit("at least 0", lambda x: x >= 0)]
 Decay = Annotated[float, Limit("in [0, 1)", lambda x: 0 <= x < 1)]

@@ -155,8 +155,8 @@ class Block(nn.Module):
 class GPT(nn.Module):
     """Token ids [B, T] to logits [B, T, V]. T may be anything up to seq_len.
 
-    `base_width` is the width at which muP changes nothing. Raises `UserError` if the attention asked for is
-    a package that is not installed.
+    `base_width` is the width at which muP changes no learning rate and no readout, d_model unless given.
+    Raises `UserError` if the attention asked for cannot be had here.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class GPT(nn.Module):
     ) -> None:
         super().__init__()
         if reason := available(attention):
-            raise UserError(f"device.attention: {reason}")
+            raise UserError(f"device.attention: {reason}; use sdpa")
         self.shape, self.recipe, self.n_vocab, self.seq_len = shape, recipe, n_vocab, seq_len
         self.library, self.gradient_checkpointing = attention, gradient_checkpointing
         self.mup_scale = (base_width or shape.d_model) / shape.d_model if recipe.mup else 1.0

@@ -13,7 +13,7 @@ from x1_pretrain.deliverables.problems import InvalidDeliverablesError
 from x1_pretrain.deliverables.schemas import load_validator
 from x1_pretrain.determinism import Used
 from x1_pretrain.errors import UserError
-from x1_pretrain.limits import Count, Decay, FromZero, Natural, Positive, Share
+from x1_pretrain.limits import Count, Decay, FromZero, Natural, Positive, Several, Share
 from x1_pretrain.shape import ModelShape, Recipe
 from x1_pretrain.study import load_profile
 
@@ -67,6 +67,7 @@ LIMITS = {
     bool: {"type": "boolean"},
     Count: {"type": "integer", "minimum": 1},
     Natural: {"type": "integer", "minimum": 0},
+    Several: {"type": "integer", "minimum": 0, "not": {"const": 1}},
     Positive: {"type": "number", "exclusiveMinimum": 0},
     FromZero: {"type": "number", "minimum": 0},
     Decay: {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
