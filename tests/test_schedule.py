@@ -103,3 +103,12 @@ def test_done_counts_the_steps_behind_a_run():
         (b, step) for b, branch in enumerate(schedule.branches) for step in range(branch.start, branch.end)
     ]
     assert [schedule.done(*place) for place in walked] == list(range(schedule.work_steps))
+
+
+def test_a_longer_run_has_a_lower_peak():
+    rule = {"base_steps": 100, "horizon_exponent": 0.5}
+    short, long = plan(100, train=rule), plan(400, train=rule)
+    assert [max(scales(s, s.branches[0])) for s in (short, long)] == [1.0, 0.5]
+    assert scales(long, long.branches[0]) == pytest.approx(
+        [0.5 * x for x in scales(plan(400), plan(400).branches[0])]
+    )

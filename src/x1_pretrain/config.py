@@ -86,7 +86,8 @@ class Tokenizer:
 class Train:
     """How every run is trained. Lengths of a run in steps follow from the model's `flops`.
 
-    The three lr hold at width `base_width`; optim.py says whom they are for and how they go with the width.
+    The three lr hold at width `base_width` (optim.py says whom they are for and how they go with the width)
+    and for a run of `base_steps`; `peak_scale` has the rule for longer and shorter ones.
     """
 
     seq_len: Count
@@ -98,6 +99,8 @@ class Train:
     adamw_lr: Positive
     embedding_lr: Positive
     base_width: Count
+    base_steps: Count
+    horizon_exponent: FromZero
     weight_decay: FromZero
     momentum: Decay
     beta1: Decay
@@ -125,6 +128,13 @@ class Train:
     def batch_tokens(self) -> int:
         """Tokens per optimizer step."""
         return self.batch_sequences * self.seq_len
+
+    def peak_scale(self, steps: int) -> float:
+        """What every lr is multiplied by in a run of so many steps: longer ones want a lower lr.
+
+        (base_steps / steps)^horizon_exponent, as Bjorck et al. 2024 find for AdamW, with 0.32; 0 for no rule.
+        """
+        return (self.base_steps / steps) ** self.horizon_exponent
 
     def peak_lr(self, optimizer: str) -> float:
         """The lr that logs show: that of the hidden matrices."""

@@ -21,7 +21,8 @@ ROPE_BASE = 10_000.0
 EMBEDDING_STD = 0.02  # of every look-up table, whatever the width
 MUP_HEAD_SIZE = 64  # with muP, attention is scaled as without it at this head size
 
-# Where the learned scalars start: with all but the value residual, at what the model is without them.
+# Where the learned scalars start: the shortcut at the model without it, the value residual at half and half,
+# the value embeddings, whose tables start small, at what is looked up.
 SCALARS = {
     "residual_scale": 1.0,
     "shortcut_scale": 0.0,
@@ -239,7 +240,10 @@ class GPT(nn.Module):
         first_v_BTKS = None
         for block in self.blocks:
             if self.gradient_checkpointing and torch.is_grad_enabled():
-                x_BTD, v_BTKS = checkpoint(block, x_BTD, sequence, first_v_BTKS, use_reentrant=False)
+                # Nothing in a block is random.
+                x_BTD, v_BTKS = checkpoint(
+                    block, x_BTD, sequence, first_v_BTKS, use_reentrant=False, preserve_rng_state=False
+                )
             else:
                 x_BTD, v_BTKS = block(x_BTD, sequence, first_v_BTKS)
             first_v_BTKS = v_BTKS if first_v_BTKS is None else first_v_BTKS

@@ -31,7 +31,7 @@ CURVE_ROWS = 2000  # a longer curve is thinned to about this many rows
 
 @dataclass(frozen=True)
 class LogRow:
-    """One optimizer step: `step` counts from 1 within the run, `lr_scale` multiplies the peak lr."""
+    """One optimizer step: `step` counts from 1 within the run, `lr_scale` multiplies the profile's lr."""
 
     branch: int
     step: int

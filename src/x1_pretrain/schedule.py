@@ -36,6 +36,7 @@ class Schedule:
 
     branches: tuple[Branch, ...]
     kind: str
+    peak_scale: float  # of every lr, for a run of this length
     warmup_steps: int
     batch_sequences: int
     ramp_steps: int  # of each stage of the batch ramp; 0 for none
@@ -57,18 +58,18 @@ class Schedule:
         return before + step - self.branches[branch].start
 
     def lr_scale(self, branch: Branch, step: int) -> float:
-        """lr / peak lr; never zero, so that no step is wasted. A smaller batch of a ramp gets a lower lr.
+        """lr / the profile's lr; never zero, so that no step is wasted. A ramp's smaller batch has a lower lr.
 
         The square root is the rule for Adam-like updates (Malladi et al. 2022).
         """
-        warm = min(1.0, (step + 1) / self.warmup_steps) if self.warmup_steps else 1.0
+        warm = self.peak_scale * (min(1.0, (step + 1) / self.warmup_steps) if self.warmup_steps else 1.0)
         warm *= math.sqrt(self.sequences(step) / self.batch_sequences)
         if self.kind == "cosine":
             span = max(1, branch.end - self.warmup_steps)
             turned = math.pi * max(0, step + 1 - self.warmup_steps) / span
             return warm * (COSINE_FLOOR + (1 - COSINE_FLOOR) * 0.5 * (1 + math.cos(turned)))
         if step >= branch.fork:
-            return (branch.end - step) / (branch.end - branch.fork + 1)
+            return self.peak_scale * (branch.end - step) / (branch.end - branch.fork + 1)
         return warm
 
     def sequences(self, step: int) -> int:
@@ -116,5 +117,11 @@ def schedule_of(
     if recipe.schedule == "cosine":
         branches = [Branch(b.fraction, 0, 0, b.end) for b in branches]
     return Schedule(
-        tuple(branches), recipe.schedule, train.warmup_steps, train.batch_sequences, ramp_steps, window_steps
+        branches=tuple(branches),
+        kind=recipe.schedule,
+        peak_scale=train.peak_scale(total_steps),
+        warmup_steps=train.warmup_steps,
+        batch_sequences=train.batch_sequences,
+        ramp_steps=ramp_steps,
+        window_steps=window_steps,
     )

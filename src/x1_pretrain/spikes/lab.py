@@ -99,14 +99,15 @@ class Lab:
     stream: Stream
     probe_batches: tuple[np.ndarray, ...]
     warmup_steps: int
+    peak_scale: float = 1.0  # of every lr
 
     def probe(self) -> float:
         """Mean loss on the held-out batches, in nats: the measure of damage to the weights."""
         return sum(self.trainer.loss(batch) for batch in self.probe_batches) / len(self.probe_batches)
 
     def lr_scale(self, step: int) -> float:
-        """lr over peak lr at a step counted from 1: linear warm-up, then constant."""
-        return min(1.0, step / self.warmup_steps) if self.warmup_steps else 1.0
+        """lr over the profile's at a step counted from 1: linear warm-up, then constant."""
+        return self.peak_scale * (min(1.0, step / self.warmup_steps) if self.warmup_steps else 1.0)
 
     def train(
         self,

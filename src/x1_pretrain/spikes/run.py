@@ -90,7 +90,7 @@ def _build_lab(study: Study, tokens: Tokens) -> Lab:
     probes = tuple(held_out[i * rows : (i + 1) * rows] for i in range(PROBE_BATCHES))
     shape, recipe = study.shape_of(study.choice.spike.model), study.choice.recipe
     trainer = TorchTrainer(shape, recipe, train, tokens.n_vocab, seed, used)
-    return Lab(trainer, stream, probes, train.warmup_steps)
+    return Lab(trainer, stream, probes, train.warmup_steps, train.peak_scale(spike.steps))
 
 
 def _count(tokens: Tokens) -> Corpus:
