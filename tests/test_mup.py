@@ -118,3 +118,16 @@ def best_lr(width: int, mup: bool) -> float:
 def test_the_best_lr_transfers_to_four_times_the_width(mup):
     narrow, wide = best_lr(32, mup), best_lr(128, mup)
     assert wide == (narrow if mup else narrow / 4)
+
+
+@pytest.mark.parametrize("head_size", [16, 64, 128])
+def test_attention_logits_of_aligned_heads_are_as_large_for_every_head_size(head_size):
+    """With QK-norm q k^T is at most the head size: 1 / sqrt(head size) would let the logits grow with it."""
+    shape = ModelShape(1, 2 * head_size, 2, 2, 1e9)
+    recipe = dataclasses.replace(RECIPE, zero_init=False)
+    plain, mup = (GPT(shape, dataclasses.replace(recipe, mup=m), V, T).initialise(0) for m in (False, True))
+    tokens = walks(1)[:, :-1]
+    with torch.no_grad():
+        same = torch.allclose(plain(tokens), mup(tokens))
+    assert same == (head_size == 64)
+    assert mup.blocks[0].attention.scale * head_size == 8.0

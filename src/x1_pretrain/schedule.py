@@ -58,7 +58,7 @@ class Schedule:
         return before + step - self.branches[branch].start
 
     def lr_scale(self, branch: Branch, step: int) -> float:
-        """lr / the profile's lr; never zero, so that no step is wasted. A ramp's smaller batch has a lower lr.
+        """lr / the profile's lr; never zero: no step is wasted. A ramp's smaller batch has a lower lr.
 
         The square root is the rule for Adam-like updates (Malladi et al. 2022).
         """
