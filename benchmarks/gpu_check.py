@@ -91,7 +91,7 @@ def check(report: Report, scale: Scale) -> None:
     for name in scale.cases:
         report.part("agreement", f"{name} fp32", partial(compare, name, eager_fp32, FP32))
         report.part("agreement", f"{name} {device.precision}", partial(compare, name, sdpa, BF16))
-    report.part("peaks", "", partial(peaks, sdpa, scale.peak_size, scale.meter_band))
+    report.part("peaks", "", partial(peaks, sdpa, scale.peak_size, scale.head_sizes, scale.meter_band))
     for model in scale.models:
         report.part("speed", f"{model} sdpa", partial(train, model, sdpa))
     report.part("repeat", "default", partial(repeatability, scale.cases["default"], sdpa, scale.steps // 2))

@@ -91,6 +91,7 @@ class Scale:
     steps: int  # of the small models
     attention_sizes: tuple[int, int, int, int]  # B, T, H, S
     loss_sizes: tuple[int, int, int]  # N, D, V
+    head_sizes: tuple[int, int, int]  # N, D, V
     peak_size: int  # rows and columns of the matmul that measures the peak
     meter_band: tuple[float, float] | None  # of the peak that the trainer's meter finds, over ours
     models: dict[str, ModelShape]
@@ -115,6 +116,7 @@ ON_GPU = Scale(
     steps=20,
     attention_sizes=(2, 512, 6, 64),
     loss_sizes=(4096, 256, N_VOCAB),
+    head_sizes=(8192, 768, N_VOCAB),
     peak_size=8192,
     meter_band=(0.8, 1.25),  # it measures for less time, and on other values
     models=MODELS,
@@ -130,6 +132,7 @@ SELFTEST = Scale(
     steps=3,
     attention_sizes=(1, 32, 6, 8),
     loss_sizes=(64, 16, 96),
+    head_sizes=(64, 16, 97),
     peak_size=256,
     meter_band=None,  # the sizes differ, and others may be using this machine
     models={name: ModelShape(2, 24, 12, shape.n_kv_head, 1.0) for name, shape in MODELS.items()},

@@ -18,7 +18,8 @@ from x1_pretrain.economics.hardware import mfu
 
 WARM_STEPS = 3  # compilation, caches, the optimizer's state
 BURST = 10  # matmuls between two waits for the device, so that calling them takes no time of their own
-PEAK_SECONDS = 1.0
+PEAK_SECONDS = 0.7
+ALIGNED = 64  # columns; an odd number of them keeps tensor cores from reading whole vectors
 
 
 def synchronise(used: Used) -> None:
@@ -27,32 +28,45 @@ def synchronise(used: Used) -> None:
         torch.cuda.synchronize()
 
 
-def matmul_peak(used: Used, size: int) -> float:
-    """FLOP/s of square matmuls on random values (constant ones cost less power), the best burst."""
+def matmul_peak(used: Used, rows: int, inner: int, columns: int) -> float:
+    """FLOP/s of x W^T on random values (constant ones cost less power), the best burst."""
     generator = torch.Generator().manual_seed(0)
-    a, b = (torch.randn(size, size, generator=generator).to(used.device, used.dtype) for _ in range(2))
-    out = torch.empty_like(a)
+    x = torch.randn(rows, inner, generator=generator).to(used.device, used.dtype)
+    weight = torch.randn(columns, inner, generator=generator).to(used.device, used.dtype)
+    out = torch.empty(rows, columns, dtype=used.dtype, device=used.device)
     best_s, stop = float("inf"), time.perf_counter() + PEAK_SECONDS
     while time.perf_counter() < stop:
         synchronise(used)
         clock = time.perf_counter()
         for _ in range(BURST):
-            torch.mm(a, b, out=out)
+            torch.mm(x, weight.mT, out=out)
         synchronise(used)
         best_s = min(best_s, time.perf_counter() - clock)
-    return BURST * 2 * size**3 / best_s
+    return BURST * 2 * rows * inner * columns / best_s
 
 
-def peaks(device: Device, size: int, band: tuple[float, float] | None) -> Findings:
-    """The matmul peak, the table's, and what the trainer's meter would say, held to `band`."""
-    used = setup(device, 0)
-    measured, meter, table = matmul_peak(used, size), meters.measured_peak(used), meters.peak(used)
+def peaks(
+    device: Device, size: int, head: tuple[int, int, int], band: tuple[float, float] | None
+) -> Findings:
+    """The matmul peak, the table's, and what the trainer's meter would say, held to `band`.
+
+    Also what a head (N, D, V) reaches, with its vocabulary as it is and padded: a reason to pad, or not to.
+    """
+    used, (rows, inner, n_vocab) = setup(device, 0), head
+    measured, meter, table = (
+        matmul_peak(used, size, size, size),
+        meters.measured_peak(used),
+        meters.peak(used),
+    )
+    padded = -(-n_vocab // ALIGNED) * ALIGNED
     return Findings.of(
         {
             "measured_peak": measured,
             "table_peak": None if table.measured else table.flops_per_s,
             "table_reason": table.reason,
             "meter_ratio": meter / measured,
+            f"head_{n_vocab}": matmul_peak(used, rows, inner, n_vocab),
+            f"head_{padded}": matmul_peak(used, rows, inner, padded),
         },
         at_most={"meter_ratio": band[1]} if band else {},
         at_least={"meter_ratio": band[0]} if band else {},

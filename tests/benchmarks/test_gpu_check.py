@@ -148,9 +148,9 @@ def test_key_heads_in_another_order_are_found(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_meter_that_measures_a_tenth_of_the_peak_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speed, "matmul_peak", lambda used, size: 1e12)
+    monkeypatch.setattr(speed, "matmul_peak", lambda *_: 1e12)
     monkeypatch.setattr(speed.meters, "measured_peak", lambda used: 1e11)
-    assert speed.peaks(CPU, 64, (0.8, 1.25)).wrong == ("meter_ratio 0.1 is below 0.8",)
+    assert speed.peaks(CPU, 64, (8, 8, 97), (0.8, 1.25)).wrong == ("meter_ratio 0.1 is below 0.8",)
 
 
 # ---------------------------------------------------------------- memory and time
