@@ -1,7 +1,7 @@
 """Is each switch of the recipe worth having? Every switch against the baseline on paired seeds, through DVC.
 
     python benchmarks/ablations.py queue     put the experiments that are missing into DVC's queue
-    python benchmarks/ablations.py run       the same, and work the queue off, one experiment at a time
+    python benchmarks/ablations.py run       the same, and work the queue off
     python benchmarks/ablations.py report    write docs/ablations.md from the finished experiments
 
 The rows follow from params.yaml (see ablation/plan.py). A model with one head has no row for n_kv_head;
@@ -78,6 +78,9 @@ def main(argv: list[str] | None = None) -> None:
         command = commands.add_parser(name)
         command.add_argument("--model", default="B", help="a model of the profile (default: B)")
         command.add_argument("--steps", type=int, default=250, help="optimizer steps of every run")
+        command.add_argument(
+            "--jobs", type=int, default=1, help="experiments at a time; more share the cores"
+        )
         command.add_argument("--seeds", type=int, default=5, help="paired seeds, from 0 (default: 5)")
         command.add_argument("--row", action="append", default=[], help="only this row; may be repeated")
         command.add_argument(
@@ -92,7 +95,7 @@ def main(argv: list[str] | None = None) -> None:
         write_text(arguments.output, document(read_runs(commit), commit, values_of(commit)))
         print(f"written to {arguments.output}")
         return
-    for option in ("steps", "seeds"):
+    for option in ("steps", "seeds", "jobs"):
         if getattr(arguments, option) < 1:
             raise UserError(f"--{option} {getattr(arguments, option)}: must be at least 1")
     plan = load_plan(arguments.model, arguments.steps, dict(map(setting, arguments.set)))
@@ -103,7 +106,7 @@ def main(argv: list[str] | None = None) -> None:
         if arguments.command == "queue":
             print("then `run` queues what the tuning decides" if more else "all that is missing is queued")
             return
-        failed |= drain([experiment.name for experiment in experiments], commit)
+        failed |= drain([experiment.name for experiment in experiments], commit, arguments.jobs)
     for name, why in failed.items():
         print(f"failed: {name}: {why}", file=sys.stderr)
     sys.exit(1 if failed else 0)

@@ -98,7 +98,7 @@ def put(experiments: Iterable[Planned], commit: str) -> None:
         command("dvc", "exp", "run", "--queue", "-n", experiment.name, *settings, "train")
 
 
-def drain(names: Collection[str], commit: str) -> dict[str, str]:
+def drain(names: Collection[str], commit: str, jobs: int = 1) -> dict[str, str]:
     """Work until every name is finished or failed; returns why each failed one did, by name.
 
     Raises `UserError` for an experiment that would never end: see `refuse_lost`.
@@ -113,7 +113,7 @@ def drain(names: Collection[str], commit: str) -> dict[str, str]:
             looks_without_worker = 0 if workers else looks_without_worker + 1
             refuse_lost({name: states.get(name) for name in waiting - failed}, looks_without_worker > 1)
             if waiting - failed and not workers:
-                command("dvc", "queue", "start", "-j", "1")  # it leaves when nothing is queued
+                command("dvc", "queue", "start", "-j", str(jobs))  # it leaves when nothing is queued
         done = len(finished(commit) & wanted)
         if (done, len(failed)) != shown:
             shown = done, len(failed)
