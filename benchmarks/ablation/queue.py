@@ -113,7 +113,7 @@ def drain(names: Collection[str], commit: str, jobs: int = 1) -> dict[str, str]:
             looks_without_worker = 0 if workers else looks_without_worker + 1
             refuse_lost({name: states.get(name) for name in waiting - failed}, looks_without_worker > 1)
             if waiting - failed and not workers:
-                command("dvc", "queue", "start", "-j", str(jobs))  # it leaves when nothing is queued
+                start_worker(jobs)
         done = len(finished(commit) & wanted)
         if (done, len(failed)) != shown:
             shown = done, len(failed)
@@ -121,6 +121,16 @@ def drain(names: Collection[str], commit: str, jobs: int = 1) -> dict[str, str]:
         if done + len(failed) == len(wanted):
             return {name: why_failed(name) for name in sorted(failed)}
         time.sleep(POLL_S)
+
+
+def start_worker(jobs: int) -> None:
+    """One worker in the background, so many experiments at a time; it leaves when nothing is queued."""
+    arguments = ["dvc", "queue", "start", "-j", str(jobs)]
+    # Not `command`: the worker keeps what it inherits, so a pipe would stay open until the queue is empty.
+    quiet = subprocess.DEVNULL
+    done = subprocess.run(arguments, stdout=quiet, stderr=quiet, check=False, env=environment())
+    if done.returncode:
+        raise UserError(f"`{' '.join(arguments)}` failed with status {done.returncode}; run it to see why")
 
 
 def refuse_lost(states: Mapping[str, str | None], no_worker: bool) -> None:

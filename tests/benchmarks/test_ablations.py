@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -423,6 +424,17 @@ def test_uncommitted_changes_are_refused_because_results_belong_to_a_commit(repo
     repository.write("params.yaml", "profile: smoke")
     with pytest.raises(UserError, match=r"params\.yaml"):
         queue.commit_to_run_on()
+
+
+def test_starting_the_worker_does_not_wait_for_the_worker(tmp_path, monkeypatch):
+    fake = tmp_path / "dvc"
+    fake.write_text("#!/bin/sh\nsleep 20 &\n")
+    fake.chmod(0o755)
+    monkeypatch.setattr(queue, "environment", lambda: {"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    began = time.monotonic()
+    queue.start_worker(1)
+    assert time.monotonic() - began < 10
 
 
 def test_stages_run_the_code_of_their_own_commit_not_the_workspace_s():
