@@ -95,9 +95,6 @@ def test_a_budget_that_is_none_is_refused(seconds: str, capsys: pytest.CaptureFi
     assert left.value.code == 2 and f"--seconds {seconds}" in capsys.readouterr().err
 
 
-# ---------------------------------------------------------------- each check finds its defect
-
-
 @pytest.mark.parametrize(
     ("name", "defect"),
     [
@@ -151,9 +148,6 @@ def test_a_meter_that_measures_a_tenth_of_the_peak_is_found(monkeypatch: pytest.
     monkeypatch.setattr(speed, "matmul_peak", lambda *_: 1e12)
     monkeypatch.setattr(speed.meters, "measured_peak", lambda used: 1e11)
     assert speed.peaks(CPU, 64, (8, 8, 97), (0.8, 1.25)).wrong == ("meter_ratio 0.1 is below 0.8",)
-
-
-# ---------------------------------------------------------------- memory and time
 
 
 def test_the_micro_batch_halves_until_a_step_fits(monkeypatch: pytest.MonkeyPatch) -> None:
