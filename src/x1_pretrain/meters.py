@@ -8,7 +8,8 @@ import torch
 from x1_pretrain.determinism import Used
 from x1_pretrain.economics.hardware import find_gpu, mfu
 
-PEAK_SIZE = 1024  # a square matmul of 2 GFLOP: long against call overhead, short against patience
+# Width of a square matmul, and how many are timed together: long against call overhead, soon done.
+PEAK_MATMULS = {"cpu": (1024, 1), "cuda": (8192, 10)}
 PEAK_SECONDS = 0.3
 
 
@@ -32,16 +33,21 @@ class Utilisation:
 
 
 def measured_peak(used: Used) -> float:
-    """FLOP/s of a large square matmul in the run's own precision, the best of a short burst."""
-    x = torch.ones(PEAK_SIZE, PEAK_SIZE, dtype=used.dtype, device=used.device)
+    """FLOP/s of a large square matmul in the run's own precision, the best of a short burst.
+
+    On a GPU several are timed together: one takes less time than its launch and the wait for it.
+    """
+    size, count = PEAK_MATMULS[used.device]
+    generator = torch.Generator().manual_seed(0)  # values as in training: zeros or ones draw less power
+    x = torch.randn(size, size, generator=generator).to(used.device, used.dtype)
     best, stop = 0.0, time.perf_counter() + PEAK_SECONDS
     while time.perf_counter() < stop:
         started = time.perf_counter()
-        y = x @ x
+        for _ in range(count):
+            x @ x
         if used.device == "cuda":
             torch.cuda.synchronize()
-        best = max(best, 2 * PEAK_SIZE**3 / (time.perf_counter() - started))
-        x = y / PEAK_SIZE  # stays all ones
+        best = max(best, count * 2 * size**3 / (time.perf_counter() - started))
     return best
 
 
