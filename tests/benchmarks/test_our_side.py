@@ -48,7 +48,10 @@ def test_each_horizon_is_a_branch_of_exactly_that_length(study: Study, small_ter
 def test_a_branch_is_worth_a_run_of_its_length(
     study: Study, small_terms: Terms, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """But for the lr, which goes with the length of the whole run; here it does not."""
     monkeypatch.chdir(tmp_path)
+    train = dataclasses.replace(study.profile.train, horizon_exponent=0.0)
+    study = dataclasses.replace(study, profile=dataclasses.replace(study.profile, train=train))
     side = OurSide(study, small_terms)
     branches = side.train((8, 12))
     assert [(point.steps, point.tokens) for point in branches.points] == [(8, 8 * 128), (12, 12 * 128)]

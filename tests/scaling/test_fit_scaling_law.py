@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from tests.conftest import RECIPE
 from x1_pretrain.deliverables.markdown import parse_markdown
-from x1_pretrain.run_spec import planned_steps
+from x1_pretrain.run_spec import planned_tokens
 from x1_pretrain.study import load_profile
 
 REPOSITORY = Path(__file__).parents[2]
@@ -85,7 +86,7 @@ def test_the_stages_make_valid_deliverables(tmp_path: Path, tiny_runs):
     (X1 / "run-cloud").mkdir()
     profile = load_profile(tiny)
     shape = profile.models["X1"]
-    D = planned_steps(shape, profile.train) * profile.train.batch_tokens
+    D = planned_tokens(shape, profile.train, RECIPE)
     metrics = {"model": "X1", "N": shape.N, "D": D, "val_loss_nats": 2.3}
     (X1 / "run-cloud/metrics.json").write_text(json.dumps(metrics))
     for stage in ("collect", "fit", "iso_flop", "predict", "score"):
