@@ -144,7 +144,7 @@ def refuse_lost(states: Mapping[str, str | None], no_worker: bool) -> None:
         if state == "Running" and no_worker:
             raise UserError(
                 f"{name}: said to be running, but no worker is alive; run `dvc queue kill {name}` and "
-                f"`dvc queue remove {name}`, then start the ablations again"
+                "`dvc queue remove --failed`, then start the ablations again"
             )
 
 
