@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ablation.document import document
 from ablation.plan import Plan, Planned, Values, load_plan, rows
-from ablation.queue import commit_to_run_on, drain, finished, look, put
+from ablation.queue import commit_to_run_on, drain, finished, put, states
 from ablation.runs import commit_with_runs, read_runs, values_of
 from ruamel.yaml import YAML, YAMLError
 
@@ -34,12 +34,12 @@ def wanted_now(plan: Plan, seeds: int, only: list[str], commit: str) -> tuple[li
             raise UserError(f"--row {row}: not in the table; its rows are {', '.join(table)}")
     chosen = {row: settings for row, settings in table.items() if not only or row in only}
     trials = {row: plan.tuning(row, settings) for row, settings in chosen.items()}
-    names, states = finished(commit), look(commit)[0]
+    names, state = finished(commit), states(commit)
     undecided = [
         planned
         for row in trials.values()
         for name, (planned, _) in row.items()
-        if name not in names and states.get(name) != "Failed"
+        if name not in names and state.get(name) != "Failed"
     ]
     if undecided:
         return undecided, True

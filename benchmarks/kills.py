@@ -4,7 +4,8 @@
 
 In a temporary copy of the project, with the smoke profile and a longer run, `dvc repro` makes the stage
 `train` undisturbed; then again, while DVC, its trainer or both are killed over and over. Only a kill that
-hit a running training counts. Outputs, training state and dvc.lock must be the same; else exit status 1.
+hit a running training counts. Outputs, training state and dvc.lock must be the same, and the run must have
+been resumed, not begun anew; else exit status 1.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from x1_pretrain.deliverables.files import read_json, sha256_of
 from x1_pretrain.errors import UserError, exit_on_user_error
 
 PROFILE, FLOPS = "experiments/profiles/smoke.yaml", 3.0e9  # of its model X1: about 140 steps
-LONGER, LONGER_PER_KILL = 2.0, 2.0  # times as long; most of it is trained by orphans while DVC starts again
+LONGER, LONGER_PER_KILL = 3.0, 1.4  # times as long; most of it is trained by orphans while DVC starts again
 CHECKPOINT_EVERY = 10  # steps
 
 
@@ -63,7 +64,10 @@ def undisturbed(project: Project) -> dict[str, str]:
 
 
 def disturbed(project: Project, kills: int, rng: random.Random) -> Tally:
-    """Make the run while killing until so many kills hit; a run that ends before is followed by another."""
+    """Make the run while killing until so many kills hit; a run that ends before is followed by another.
+
+    Raises `UserError` for a run that no kill hit.
+    """
     tally = Tally()
     while tally.hits.total() < kills:
         forget(project)
@@ -71,6 +75,8 @@ def disturbed(project: Project, kills: int, rng: random.Random) -> Tally:
             while (tally.hits + run.hits).total() < kills and run.training():
                 run.kill(rarest(tally.hits + run.hits, rng))
             run.finish()
+            if not run.hits:
+                raise UserError(f"{project.root}: no kill hit the run, it is too short for this machine")
             tally.hits += run.hits
             tally.resumes += run.says("resuming at step")
             tally.waits += run.says("waiting for it to end")
@@ -131,7 +137,7 @@ def main(argv: list[str] | None = None) -> None:
         "torch": torch.__version__,
     }
     print(json.dumps(result))
-    sys.exit(1 if different else 0)
+    sys.exit(1 if different or not tally.resumes else 0)
 
 
 if __name__ == "__main__":

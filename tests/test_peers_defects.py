@@ -1,4 +1,4 @@
-"""Defects that users of other trainers reported, turned into tests: ten numbers of one list, one table.
+"""Defects that users of other trainers reported, each with the test that fails on it.
 
 1   pytorch/torchtitan#809                 another loss after resuming: test_train.py, every kill test
 5   Lightning-AI/litgpt#1712               after a resume every epoch is its tail: here
@@ -7,6 +7,7 @@
 8   NVIDIA-NeMo/RL PR#2519                 a position without the identity of its data: here
 10  karpathy/nanoGPT#215, #167             NaN, and the run goes on: here
 11  nanoGPT PR#227, torchtitan#916         stop, skip or rewind, counted: test_train.py, from "skip" on
+12  facebookresearch/metaseq PR#521        a spike detector that a resume makes forget: here
 14  torchtitan#341, OLMo-core PR#478       FLOPs that forget GQA or windows: economics/test_flops.py
 17  karpathy/nanochat#541                  validation is whatever file comes last: here
 21  karpathy/nanochat PR#286               validation tokens tied to the batch: here, and the loss itself
@@ -15,6 +16,7 @@
                                            test_loss_and_gradient_do_not_depend_on_the_micro_batch
 """
 
+import dataclasses
 import json
 import random
 import re
@@ -154,7 +156,8 @@ def command(monkeypatch, synthetic_tokens, tmp_path):
     shutil.copy(ROOT / paths.PARAMS, tmp_path)
     shutil.copytree(ROOT / paths.PROFILES, tmp_path / paths.PROFILES)
     smoke = tmp_path / paths.PROFILES / "smoke.yaml"
-    smoke.write_text(re.sub(r"noise_batches: \d+", "noise_batches: 0", smoke.read_text()))
+    one_thread = re.sub(r"threads: \d+", "threads: 1", smoke.read_text())
+    smoke.write_text(re.sub(r"noise_batches: \d+", "noise_batches: 0", one_thread))
 
     def start():
         options = ["--model", "A", "--total-steps", "20", "--eval-every", "4", "--mlflow-uri", "off"]
@@ -191,6 +194,27 @@ def test_a_nan_gradient_ends_the_command_within_its_step(command, monkeypatch, t
         tensors = load_file(folder / "tensors.safetensors")
         assert all(torch.isfinite(t).all() for t in tensors.values() if t.is_floating_point())
     assert json.loads((command() / "metrics.json").read_text())["steps"] == 20, "without the cause it goes on"
+
+
+def test_a_resumed_run_raises_the_alarms_of_an_undisturbed_one(plain_spec, change, monkeypatch, tmp_path):
+    """facebookresearch/metaseq PR#521: what a detector has seen belongs into the checkpoint."""
+    tokens_dir, steps, spike = shards(tmp_path), 80, 76  # the monitor is silent for its first 64 steps
+    spec = change(plain_spec, schedule=schedule_of(TRAIN, RECIPE, steps))
+    bad = TrainLoader(Tokens(tokens_dir), T, BATCH, seed=0).batch(spike - 1).tolist()
+    original = trainer.train_step
+
+    def spiking(loss_function, model, optimizers, batch, *rest):
+        result = original(loss_function, model, optimizers, batch, *rest)
+        rise = 9.0 if batch.tolist() == bad else 0.0
+        return dataclasses.replace(result, loss_nats=result.loss_nats + rise)
+
+    monkeypatch.setattr(trainer, "train_step", spiking)
+    expected = run(spec, tokens_dir).alarms
+    assert [alarm["step"] for alarm in expected if alarm["reason"] == "loss"] == [spike]
+    shutil.rmtree(tmp_path / "scratch")  # else the same run, finished, would be there
+    killed(spec, tokens_dir, monkeypatch, spike - 5)
+    resumed = run(spec, tokens_dir)
+    assert resumed.alarms == expected and resumed.measured["resumes"] == 1
 
 
 def test_validation_is_neither_the_last_file_nor_the_number_of_files(tmp_path):

@@ -4,6 +4,7 @@ Finished experiments are Git commits under `refs/exps/<baseline commit>/<name>`;
 DVC says `Success` of one that saved nothing (in a shallow clone), so only a commit counts as finished.
 """
 
+import json
 import math
 import os
 import subprocess
@@ -16,6 +17,7 @@ from ablation.plan import Planned
 from x1_pretrain.errors import UserError
 
 STATES = ("Success", "Failed", "Queued", "Running")  # the later says more about what is going to happen
+WORKERS = Path(".dvc/tmp/exps/celery")  # where DVC writes their process ids
 POLL_S = 2.0  # asking Git costs nothing
 LOOK_S = 30.0  # asking DVC takes half a second of a core that is training
 
@@ -42,8 +44,12 @@ def command(*arguments: str, stdin: str = "") -> str:
 
 
 def commit_to_run_on() -> str:
-    """HEAD. Raises `UserError` if tracked files differ from it: results must belong to a commit."""
-    changed = command("git", "status", "--porcelain", "--untracked-files=no").splitlines()
+    """HEAD. Raises `UserError` if tracked files differ from it: results must belong to a commit.
+
+    Documents may differ, the report of these experiments being one.
+    """
+    status = ("git", "status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)docs")
+    changed = command(*status).splitlines()
     if changed:
         raise UserError(
             f"{changed[0][3:]} and {len(changed) - 1} other tracked files differ from HEAD; commit first, "
@@ -59,38 +65,46 @@ def finished(commit: str) -> set[str]:
     return {name.removeprefix(prefix) for name in names}
 
 
-def parse_status(text: str) -> tuple[list[tuple[str, str, str]], int]:
-    """From what `dvc queue status` prints: (task, name, state) of each experiment, the number of workers."""
-    tasks, workers = [], 0
-    for line in text.splitlines():
-        words = line.split()
-        if line.startswith("Worker status:"):  # Worker status: 1 active, 0 idle
-            workers = sum(int(word) for word in words if word.isdigit())
-        elif len(words) >= 4 and words[-1] in STATES:  # task, name, time, AM or PM, state
-            tasks.append((words[0], words[1], words[-1]))
-    return tasks, workers
+def tasks_of(status: str) -> list[tuple[str, str, str]]:
+    """(task, name, state) of each experiment in what `dvc queue status` prints."""
+    lines = [line.split() for line in status.splitlines()]  # task, name, time, AM or PM, state
+    return [(words[0], words[1], words[-1]) for words in lines if len(words) >= 4 and words[-1] in STATES]
 
 
-def look(commit: str) -> tuple[dict[str, str], int]:
-    """The state of each experiment of a commit that DVC's queue knows, and the number of workers.
+def states(commit: str) -> dict[str, str]:
+    """The state of each experiment of a commit that DVC's queue knows.
 
     A task is a stash commit whose first parent is the commit it was queued on. A name that is there twice
     has failed and was queued again.
     """
-    tasks, workers = parse_status(command("dvc", "queue", "status"))
+    tasks = tasks_of(command("dvc", "queue", "status"))
     parents = command(
         "git", "cat-file", "--batch-check", stdin="".join(f"{task}^1\n" for task, _, _ in tasks)
     )
-    states: dict[str, str] = {}
+    found: dict[str, str] = {}
     for (_, name, state), parent in zip(tasks, parents.splitlines(), strict=True):
         if parent.startswith(commit):
-            states[name] = max(states.get(name, state), state, key=STATES.index)
-    return states, workers
+            found[name] = max(found.get(name, state), state, key=STATES.index)
+    return found
+
+
+def worker_is_alive() -> bool:
+    """Whether the process of one of DVC's workers is there.
+
+    DVC itself asks a worker and waits a second for the answer, too short for a busy machine: the worker
+    would be taken for dead, and another one would train beside it.
+    """
+    for file in WORKERS.glob("dvc-exp-worker-*.json"):
+        pid = str(json.loads(file.read_text(encoding="utf-8"))["pid"])
+        asked = ("ps", "-p", pid, "-o", "args=")
+        if "queue-worker" in subprocess.run(asked, capture_output=True, text=True, check=False).stdout:
+            return True
+    return False
 
 
 def put(experiments: Iterable[Planned], commit: str) -> None:
     """Queue what is neither finished nor in the queue. Failed ones stay failed, and are named by `drain`."""
-    there = finished(commit) | set(look(commit)[0])
+    there = finished(commit) | set(states(commit))
     missing = [experiment for experiment in experiments if experiment.name not in there]
     for number, experiment in enumerate(missing, start=1):
         print(f"queueing {number}/{len(missing)} {experiment.name}", flush=True)
@@ -103,17 +117,17 @@ def drain(names: Collection[str], commit: str, jobs: int = 1) -> dict[str, str]:
 
     Raises `UserError` for an experiment that would never end: see `refuse_lost`.
     """
-    wanted, failed, shown, looks_without_worker = set(names), set[str](), None, 0
+    wanted, failed, shown = set(names), set[str](), None
     began, looked, at_start = time.monotonic(), -math.inf, len(finished(commit) & wanted)
     while True:
         if time.monotonic() - looked >= LOOK_S:
-            states, workers = look(commit)
-            looked, waiting = time.monotonic(), wanted - finished(commit)
-            failed = {name for name in waiting if states.get(name) == "Failed"}
-            looks_without_worker = 0 if workers else looks_without_worker + 1
-            refuse_lost({name: states.get(name) for name in waiting - failed}, looks_without_worker > 1)
-            if waiting - failed and not workers:
-                start_worker(jobs)
+            alive, state = worker_is_alive(), states(commit)
+            looked, unfinished = time.monotonic(), wanted - finished(commit)
+            failed = {name for name in unfinished if state.get(name) == "Failed"}
+            waiting = {name: state.get(name) for name in unfinished - failed}
+            refuse_lost(waiting, alive)
+            if waiting and not alive:
+                start_workers(jobs)
         done = len(finished(commit) & wanted)
         if (done, len(failed)) != shown:
             shown = done, len(failed)
@@ -123,25 +137,25 @@ def drain(names: Collection[str], commit: str, jobs: int = 1) -> dict[str, str]:
         time.sleep(POLL_S)
 
 
-def start_worker(jobs: int) -> None:
-    """One worker in the background, so many experiments at a time; it leaves when nothing is queued."""
+def start_workers(jobs: int) -> None:
+    """So many workers in the background, one experiment each; they leave when nothing is queued."""
     arguments = ["dvc", "queue", "start", "-j", str(jobs)]
-    # Not `command`: the worker keeps what it inherits, so a pipe would stay open until the queue is empty.
+    # Not `command`: a worker keeps what it inherits, so a pipe would stay open until the queue is empty.
     quiet = subprocess.DEVNULL
     done = subprocess.run(arguments, stdout=quiet, stderr=quiet, check=False, env=environment())
     if done.returncode:
         raise UserError(f"`{' '.join(arguments)}` failed with status {done.returncode}; run it to see why")
 
 
-def refuse_lost(states: Mapping[str, str | None], no_worker: bool) -> None:
-    """Raise `UserError` for an experiment that nothing will end, with the command that clears it."""
-    for name, state in states.items():
+def refuse_lost(waiting: Mapping[str, str | None], worker_alive: bool) -> None:
+    """Raise `UserError` for an experiment (name: state) that nothing will end, with what clears it."""
+    for name, state in waiting.items():
         if state not in ("Queued", "Running"):
             raise UserError(
                 f"{name}: neither in DVC's queue nor finished; if this clone is shallow, run "
                 "`git fetch --unshallow`, then start the ablations again"
             )
-        if state == "Running" and no_worker:
+        if state == "Running" and not worker_alive:
             raise UserError(
                 f"{name}: said to be running, but no worker is alive; run `dvc queue kill {name}` and "
                 "`dvc queue remove --failed`, then start the ablations again"

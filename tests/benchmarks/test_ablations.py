@@ -257,24 +257,36 @@ def test_the_state_of_the_queue_is_that_of_the_commit_s_own_experiments(reposito
 
     monkeypatch.setattr(queue, "command", command)
     states = {"ablation-muon-seed0": "Running", "ablation-baseline-seed0": "Queued"}
-    assert queue.look(repository.base) == (states, 1)
+    assert queue.states(repository.base) == states
 
 
 def test_an_empty_queue_is_understood():
     text = "No experiment tasks in the queue.\n\nWorker status: 0 active, 0 idle"
-    assert queue.parse_status(text) == ([], 0)
+    assert queue.tasks_of(text) == []
 
 
 @pytest.mark.parametrize(
-    ("state", "no_worker", "lost"),
-    [("Queued", True, False), ("Running", False, False), ("Running", True, True), ("Success", False, True)],
+    ("state", "worker_alive", "lost"),
+    [("Queued", False, False), ("Running", True, False), ("Running", False, True), ("Success", True, True)],
 )
-def test_an_experiment_that_would_never_end_is_named(state, no_worker, lost):
+def test_an_experiment_that_would_never_end_is_named(state, worker_alive, lost):
     if lost:
         with pytest.raises(UserError, match="ablation-a-seed0"):
-            queue.refuse_lost({"ablation-a-seed0": state}, no_worker)
+            queue.refuse_lost({"ablation-a-seed0": state}, worker_alive)
     else:
-        queue.refuse_lost({"ablation-a-seed0": state}, no_worker)
+        queue.refuse_lost({"ablation-a-seed0": state}, worker_alive)
+
+
+def test_a_worker_is_alive_while_its_process_is_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert not queue.worker_is_alive()
+    code = "import sys; sys.stdin.read()"
+    process = subprocess.Popen([sys.executable, "-c", code, "queue-worker"], stdin=subprocess.PIPE)
+    queue.WORKERS.mkdir(parents=True)
+    (queue.WORKERS / "dvc-exp-worker-1.json").write_text(json.dumps({"pid": process.pid}))
+    assert queue.worker_is_alive()
+    process.communicate()
+    assert not queue.worker_is_alive()
 
 
 class Repository:
@@ -420,20 +432,23 @@ def test_the_best_trial_is_taken_and_the_edge_of_a_grid_is_said(plan, repository
 
 
 def test_uncommitted_changes_are_refused_because_results_belong_to_a_commit(repository):
-    assert queue.commit_to_run_on() == repository.base
+    repository.write("docs/ablations.md", "an earlier report")
+    commit = repository.commit()
+    repository.write("docs/ablations.md", "a later one")
+    assert queue.commit_to_run_on() == commit
     repository.write("params.yaml", "profile: smoke")
     with pytest.raises(UserError, match=r"params\.yaml"):
         queue.commit_to_run_on()
 
 
-def test_starting_the_worker_does_not_wait_for_the_worker(tmp_path, monkeypatch):
+def test_starting_workers_does_not_wait_for_them(tmp_path, monkeypatch):
     fake = tmp_path / "dvc"
     fake.write_text("#!/bin/sh\nsleep 20 &\n")
     fake.chmod(0o755)
     monkeypatch.setattr(queue, "environment", lambda: {"PATH": f"{tmp_path}:/usr/bin:/bin"})
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     began = time.monotonic()
-    queue.start_worker(1)
+    queue.start_workers(1)
     assert time.monotonic() - began < 10
 
 
