@@ -183,7 +183,12 @@ def test_limits_hold_for_a_shape_made_in_code(changes):
 
 @pytest.mark.parametrize(
     ("section", "may_be_off"),
-    [(TRAIN, {"grad_clip"}), (RECIPE, {"logit_softcap", "z_loss"}), (DEVICE, set()), (SHAPE, set())],
+    [
+        (TRAIN, {"grad_clip"}),
+        (RECIPE, {"bigram_rows", "logit_softcap", "z_loss"}),
+        (DEVICE, set()),
+        (SHAPE, set()),
+    ],
     ids=["train", "recipe", "device", "shape"],
 )
 def test_null_turns_off_what_can_be_off_and_nothing_else(section, may_be_off: set[str]):

@@ -17,6 +17,9 @@ SWITCHES = [
     {"activation": "gelu"},
     {"activation": "swiglu"},
     {"position": "learned"},
+    {"token_shift": True},
+    {"bigram_rows": 37},
+    {"token_shift": True, "bigram_rows": 37, "position": "learned"},
     {"value_residual": True},
     {"value_embeddings": True},
     {"value_residual": True, "value_embeddings": True},
@@ -30,6 +33,8 @@ SWITCHES = [
 ]
 EVERYTHING = {
     "activation": "swiglu",
+    "token_shift": True,
+    "bigram_rows": 37,
     "value_residual": True,
     "value_embeddings": True,
     "embedding_shortcut": True,
@@ -67,7 +72,7 @@ def gradients(net, x):
 @pytest.mark.parametrize("activation", ["relu2", "swiglu"])
 def test_N_is_the_number_of_hidden_parameters(shape, activation):
     net = model(shape, activation=activation)
-    hidden = net.n_params() - net.embedding.weight.numel() - net.head.weight.numel()
+    hidden = net.n_params() - net.embedding.token.weight.numel() - net.head.weight.numel()
     assert net.N() == hidden == shape.N_of(activation)
     if shape.n_kv_head == shape.n_head:
         assert net.N() == pytest.approx(12 * shape.n_layer * shape.d_model**2, rel=0.02)
@@ -117,7 +122,7 @@ def test_initialising_moves_no_global_rng_and_depends_on_the_seed():
     first.initialise(0)
     assert torch.equal(before, torch.get_rng_state())
     assert all(torch.equal(p, q) for p, q in zip(first.parameters(), again.parameters(), strict=True))
-    assert not torch.equal(first.embedding.weight, other.embedding.weight)
+    assert not torch.equal(first.embedding.token.weight, other.embedding.token.weight)
 
 
 @pytest.mark.parametrize(
@@ -167,10 +172,10 @@ def test_learned_positions_replace_rope():
     net = model(ModelShape(1, 16, 2, 1, 1e9), position="learned", zero_init=False)
     x = tokens(B=1)
     shuffled = torch.cat((x[:, :-1].flip(1), x[:, -1:]), dim=1)
-    assert net.positions.weight.shape == (T, 16)
+    assert net.embedding.position.weight.shape == (T, 16)
     assert not torch.allclose(net(x)[0, -1], net(shuffled)[0, -1])
     with torch.no_grad():
-        net.positions.weight.zero_()
+        net.embedding.position.weight.zero_()
     torch.testing.assert_close(net(x)[0, -1], net(shuffled)[0, -1])
 
 
@@ -230,7 +235,7 @@ def test_value_embeddings_add_what_is_looked_up():
     given = []
     attention.projection.register_forward_hook(lambda module, inputs, output: given.append(inputs[0]))
     with torch.no_grad():
-        normed = torch.nn.functional.rms_norm(net.embedding.weight, (16,))
+        normed = torch.nn.functional.rms_norm(net.embedding.token.weight, (16,))
         values = torch.nn.functional.rms_norm(normed, (16,)) @ attention.qkv.weight[-8:].T
         attention.value_embedding.weight.zero_()
         net(tokens())

@@ -20,7 +20,7 @@ def test_every_parameter_is_in_exactly_one_group(recipe):
     assert sorted(held) == sorted(id(p) for p in model.parameters())
     if recipe.optimizer == "muon":
         muon = {id(p) for p in optimizers[0].param_groups[0]["params"]}
-        assert id(model.embedding.weight) not in muon and id(model.head.weight) not in muon
+        assert id(model.embedding.token.weight) not in muon and id(model.head.weight) not in muon
 
 
 def test_orthogonalised_singular_values_are_near_one():

@@ -21,7 +21,12 @@ from x1_pretrain.typed_yaml import build, read_yaml
 Values = dict[str, Any]  # by dotted key, such as recipe.qk_norm
 
 BASELINE = "baseline"
-WHEN_ON = {"recipe.logit_softcap": 15.0, "recipe.z_loss": 1e-4, "train.grad_clip": 1.0}
+WHEN_ON = {
+    "recipe.bigram_rows": 16384,
+    "recipe.logit_softcap": 15.0,
+    "recipe.z_loss": 1e-4,
+    "train.grad_clip": 1.0,
+}
 TUNED = {  # a comparison of optimizers is fair only if each has an lr of its own
     "optimizer-adamw": {
         "train.adamw_lr": (0.001, 0.002, 0.004, 0.008, 0.016),

@@ -47,6 +47,8 @@ DEFAULT = Recipe(
     batch_ramp=False,
     activation="relu2",
     position="rope",
+    token_shift=True,
+    bigram_rows=None,
     qk_norm=True,
     value_residual=True,
     value_embeddings=True,
@@ -62,6 +64,7 @@ DEFAULT = Recipe(
 EVERYTHING = replace(
     DEFAULT,
     activation="swiglu",
+    bigram_rows=512,
     embedding_shortcut=True,
     window_warmup=True,
     zero_init=False,

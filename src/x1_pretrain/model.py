@@ -6,6 +6,7 @@ N all tokens of a batch, B * T.
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from x1_pretrain.attention import Library, Mask, Window, attend, available
 from x1_pretrain.cross_entropy import Reduction, linear_cross_entropy, softcapped
+from x1_pretrain.embedding import Embedding, rms_norm
 from x1_pretrain.errors import UserError
 from x1_pretrain.shape import ModelShape, Recipe, mlp_width
 
@@ -21,19 +23,15 @@ ROPE_BASE = 10_000.0
 EMBEDDING_STD = 0.02  # of every look-up table, whatever the width
 MUP_HEAD_SIZE = 64  # with muP, attention is scaled as without it at this head size
 
-# Where the learned scalars start: the shortcut at the model without it, the value residual at half and half,
-# the value embeddings, whose tables start small, at what is looked up.
+# Where the learned scalars and gains start: the token shift and the shortcut at the model without them, the
+# value residual at half and half, the value embeddings, whose tables start small, at what is looked up.
 SCALARS = {
+    "token_shift": 0.0,
     "residual_scale": 1.0,
     "shortcut_scale": 0.0,
     "first_value_share": 0.5,
     "value_embedding_scale": 1.0,
 }
-
-
-def rms_norm(x: Tensor) -> Tensor:
-    """RMSNorm without a learned gain: the matrices that follow can learn one."""
-    return F.rms_norm(x, (x.size(-1),))
 
 
 def rope_tables(seq_len: int, head_size: int) -> tuple[Tensor, Tensor]:
@@ -176,12 +174,11 @@ class GPT(nn.Module):
         self.shape, self.recipe, self.n_vocab, self.seq_len = shape, recipe, n_vocab, seq_len
         self.library, self.gradient_checkpointing = attention, gradient_checkpointing
         self.mup_scale = (base_width or shape.d_model) / shape.d_model if recipe.mup else 1.0
-        self.embedding = nn.Embedding(n_vocab, shape.d_model)
-        self.positions = nn.Embedding(seq_len, shape.d_model) if recipe.position == "learned" else None
+        self.embedding = Embedding(shape, recipe, n_vocab, seq_len)
         self.blocks = nn.ModuleList(Block(shape, recipe, n_vocab, i) for i in range(shape.n_layer))
         self.head = nn.Linear(shape.d_model, n_vocab, bias=False)
         if recipe.tied_head:
-            self.head.weight = self.embedding.weight
+            self.head.weight = self.embedding.token.weight
         cos_TS, sin_TS = rope_tables(seq_len, shape.d_model // shape.n_head)
         self.register_buffer("cos_TS", cos_TS, persistent=False)
         self.register_buffer("sin_TS", sin_TS, persistent=False)
@@ -196,10 +193,11 @@ class GPT(nn.Module):
         start at zero has variance base_width / d_model^2 (their table 3).
         """
         generator = torch.Generator().manual_seed(seed)
+        tables = {id(module.weight) for module in self.modules() if isinstance(module, nn.Embedding)}
         for name, weight in self.named_parameters():
             if weight.ndim < 2:
                 weight.fill_(SCALARS[name.rpartition(".")[2]])
-            elif name.endswith(("embedding.weight", "positions.weight")):
+            elif id(weight) in tables:
                 weight.normal_(std=EMBEDDING_STD, generator=generator)
             elif self.recipe.zero_init and name.endswith(("projection.weight", "down.weight", "head.weight")):
                 weight.zero_()
@@ -232,20 +230,15 @@ class GPT(nn.Module):
     def _hidden(self, tokens_BT: Tensor) -> Tensor:
         """What the head reads, [B, T, D]."""
         T = tokens_BT.size(1)
-        x_BTD, rope = self.embedding(tokens_BT), (self.cos_TS[:T], self.sin_TS[:T])
-        if self.positions is not None:  # GPT-2 (Radford et al. 2019)
-            x_BTD, rope = x_BTD + self.positions.weight[:T], None
-        x_BTD = rms_norm(x_BTD)
+        x_BTD = self.embedding(tokens_BT)
+        rope = (self.cos_TS[:T], self.sin_TS[:T]) if self.recipe.position == "rope" else None
         sequence = Sequence(tokens_BT, x_BTD, rope, self.library, self.window.mask(self.library, T))
         first_v_BTKS = None
         for block in self.blocks:
-            if self.gradient_checkpointing and torch.is_grad_enabled():
-                # Nothing in a block is random.
-                x_BTD, v_BTKS = checkpoint(
-                    block, x_BTD, sequence, first_v_BTKS, use_reentrant=False, preserve_rng_state=False
-                )
-            else:
-                x_BTD, v_BTKS = block(x_BTD, sequence, first_v_BTKS)
+            run = block
+            if self.gradient_checkpointing and torch.is_grad_enabled():  # nothing in a block is random
+                run = partial(checkpoint, block, use_reentrant=False, preserve_rng_state=False)
+            x_BTD, v_BTKS = run(x_BTD, sequence, first_v_BTKS)
             first_v_BTKS = v_BTKS if first_v_BTKS is None else first_v_BTKS
         x_BTD = rms_norm(x_BTD)
         # A tied head trains at the embedding's lr, so that muP's factor is on what it reads (table 8); an

@@ -74,6 +74,8 @@ class Recipe:
     batch_ramp: bool
     activation: Literal["relu2", "swiglu", "gelu"]
     position: Literal["rope", "learned"]
+    token_shift: bool
+    bigram_rows: Count | None
     qk_norm: bool
     value_residual: bool
     value_embeddings: bool

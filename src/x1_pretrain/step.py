@@ -33,12 +33,12 @@ def backward(loss_function: LossFunction, batch: Tensor, micro_batch: int, used:
     The token mean of the whole batch, whatever the micro-batch.
     """
     n_tokens = batch.size(0) * (batch.size(1) - 1)
-    total = torch.zeros((), dtype=torch.float64)
+    total = torch.zeros((), dtype=torch.float64, device=batch.device)
     for micro in batch.split(micro_batch):
         with used.autocast():
             loss = loss_function(micro[:, :-1], micro[:, 1:], "sum") / n_tokens
         loss.backward()
-        total += loss.detach().double().cpu()
+        total += loss.detach()
     return total.item()
 
 
@@ -70,10 +70,10 @@ def evaluate(loss_function: LossFunction, windows: Tensor, micro_batch: int, use
 
     Autograd stays on, and its graph unused, so that training's compiled graph serves here too.
     """
-    total = torch.zeros((), dtype=torch.float64)
+    total = torch.zeros((), dtype=torch.float64, device=windows.device)
     for micro in windows.split(micro_batch):
         with used.autocast():
-            total += loss_function(micro[:, :-1], micro[:, 1:], "sum").detach().double().cpu()
+            total += loss_function(micro[:, :-1], micro[:, 1:], "sum").detach()
     return (total / (windows.size(0) * (windows.size(1) - 1))).item()
 
 
