@@ -101,7 +101,8 @@ def project(tmp_path, monkeypatch):
         path = programs / name
         path.write_text(
             f'#!/bin/sh\necho "{name} $*" >> called\n'
-            f'[ "{name} $1" = "rsync -az" ] && [ -e there ] && case "$3" in *ledger.jsonl) cp there "$3";; esac\n'
+            f'if [ "{name}" = rsync ] && [ -e there ]; then\n'
+            'case "$3" in *ledger.jsonl) cp there "$3";; esac\nfi\n'
             f'[ ! -e fail-{name}-"$1" ]\n'
         )
         path.chmod(0o755)
@@ -167,7 +168,7 @@ def test_a_machine_is_kept_while_its_results_are_not_here(project, capsys):
     with pytest.raises(SystemExit):
         cloud.main(["--fetch"])
     assert called(project) == ["rsync -az"]
-    assert "the machine is kept" in capsys.readouterr().err
+    assert "if there is a machine it is kept" in capsys.readouterr().err
 
 
 def test_nothing_is_rented_without_a_place_for_the_results(project, capsys, monkeypatch):

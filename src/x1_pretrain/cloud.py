@@ -86,7 +86,7 @@ class Rental:
         return [
             f"{'price':<16}{price:.4g} $/h ({self.money.price_source}, {self.money.price_date})",
             f"{'killed after':<16}{self.kill_minutes} min, dvc repro after {self.work_minutes} min",
-            f"{'machine':<16}{machine * price / 60:.2f} $ ({machine} min with {STARTING_MINUTES} to start, end)",
+            f"{'machine':<16}{machine * price / 60:.2f} $ ({machine} min, start and end included)",
             f"{'disk, egress':<16}{OTHER_USD:.2f} $",
             f"{'worst bill':<16}{self.worst_usd:.2f} $",
             f"{'already spent':<16}{self.spent_usd:.2f} $ (ledger)",
@@ -146,8 +146,8 @@ def adopt_ledger(fetched: Path, own: Path) -> None:
     before = own.read_bytes() if own.is_file() else b""
     if not fetched.read_bytes().startswith(before):
         raise UserError(
-            f"{own}: it has charges that the machine's ledger ({fetched}) lacks, so something else was charged "
-            f"while the machine ran; append the machine's new lines to {own} by hand"
+            f"{own}: it has charges that the machine's ledger ({fetched}) lacks, so something else was "
+            f"charged while the machine ran; append the machine's new lines to {own} by hand"
         )
     write_bytes(own, fetched.read_bytes())
     fetched.unlink()
@@ -158,8 +158,8 @@ def fetch(commands: Commands, own_ledger: Path) -> None:
     for command in (commands.results, commands.ledger):
         if _run(command) != 0:
             raise UserError(
-                f"{shlex.join(command)}: failed, so the machine is kept, until its kill at the latest; mend the "
-                "connection and run `python -m x1_pretrain.cloud --fetch`"
+                f"{shlex.join(command)}: failed; if there is a machine it is kept, until its kill at the latest, "
+                "and `python -m x1_pretrain.cloud --fetch` tries again"
             )
     adopt_ledger(commands.fetched_ledger, own_ledger)
     if _run(commands.down) != 0:
