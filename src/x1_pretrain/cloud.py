@@ -9,8 +9,8 @@ The machine is torn down at a time that follows from the cap, whatever it is doi
 
 import argparse
 import dataclasses
-import io
 import math
+import re
 import shlex
 import shutil
 import subprocess
@@ -18,8 +18,6 @@ import sys
 from configparser import ConfigParser
 from dataclasses import dataclass
 from pathlib import Path
-
-from ruamel.yaml import YAML
 
 from x1_pretrain import paths
 from x1_pretrain.config import Money
@@ -95,17 +93,22 @@ class Rental:
 
 
 def task_for(rental: Rental, template: str) -> str:
-    """sky.yaml with the rental's numbers in it, comments kept."""
-    yaml = YAML()
-    yaml.preserve_quotes, yaml.width = True, 200
-    task = yaml.load(template)
-    task["resources"]["accelerators"] = {str(rental.money.gpu).upper(): 1}
-    task["resources"]["max_hourly_cost"] = rental.money.price_usd_per_hour
-    task["resources"]["autostop"]["idle_minutes"] = rental.kill_minutes
-    task["envs"]["WORK_MINUTES"] = str(rental.work_minutes)
-    stream = io.StringIO()
-    yaml.dump(task, stream)
-    return stream.getvalue()
+    """sky.yaml with the rental's numbers put in. Raises `UserError` if it has no place for one."""
+    numbers = {
+        r"accelerators: {(.+?):": str(rental.money.gpu).upper(),
+        r"max_hourly_cost: (\S+)": str(rental.money.price_usd_per_hour),
+        r"idle_minutes: (\d+)": str(rental.kill_minutes),
+        r'WORK_MINUTES: "(\d+)"': str(rental.work_minutes),
+    }
+    for pattern, value in numbers.items():
+        places = list(re.finditer(pattern, template))
+        if len(places) != 1:
+            raise UserError(
+                f"{TASK}: {pattern.split(':')[0]} must stand there once, found {len(places)} times"
+            )
+        begin, end = places[0].span(1)
+        template = template[:begin] + value + template[end:]
+    return template
 
 
 @dataclass(frozen=True)
@@ -158,8 +161,8 @@ def fetch(commands: Commands, own_ledger: Path) -> None:
     for command in (commands.results, commands.ledger):
         if _run(command) != 0:
             raise UserError(
-                f"{shlex.join(command)}: failed; if there is a machine it is kept, until its kill at the latest, "
-                "and `python -m x1_pretrain.cloud --fetch` tries again"
+                f"{shlex.join(command)}: failed; if there is a machine it is kept, until its kill at the "
+                "latest; `python -m x1_pretrain.cloud --fetch` tries again"
             )
     adopt_ledger(commands.fetched_ledger, own_ledger)
     if _run(commands.down) != 0:
@@ -226,6 +229,7 @@ def main(argv: list[str] | None = None) -> None:
             print(f"$ {shlex.join(command)}")
         return
     refuse_to_start()
+    commands.task.parent.mkdir(parents=True, exist_ok=True)
     status = 0
     if not arguments.fetch:
         own_ledger.parent.mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,7 @@ python -m x1_pretrain.sample FILE:prompt.txt --samples 3 --temperature 0.7 --top
 """
 
 import argparse
+import codecs
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice, takewhile
@@ -23,7 +24,6 @@ from x1_pretrain.inference.generate import Sampling, continuation
 from x1_pretrain.model import GPT
 
 FILE = "FILE:"
-LONGEST_CHARACTER = 4  # bytes of UTF-8, thus tokens
 LARGEST_SEED = 2**63 - 1
 
 
@@ -50,14 +50,11 @@ def prompt_ids(prompt: str | None, tokenizer: GPT2Tokenizer, seq_len: int) -> li
 
 def pieces(ids: Iterable[int], tokenizer: GPT2Tokenizer) -> Iterator[str]:
     """The text of ids as it comes; a character that several tokens make waits for the last of them."""
-    waiting: list[int] = []
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     for token in ids:
-        waiting.append(token)
-        text = tokenizer.decode(waiting)
-        if not text.endswith("\ufffd") or len(waiting) >= LONGEST_CHARACTER:
+        if text := decoder.decode(tokenizer.bytes_of(token)):
             yield text
-            waiting = []
-    yield tokenizer.decode(waiting)
+    yield decoder.decode(b"", final=True)
 
 
 def continued(

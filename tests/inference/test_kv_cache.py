@@ -38,7 +38,7 @@ def tokens(batch=2, length=T):
 def in_pieces(model, tokens_BT, cuts):
     """Logits [B, T, V] of the tokens read piece by piece."""
     cache = KVCache(model, tokens_BT.size(0), model.seq_len)
-    pieces = torch.tensor_split(tokens_BT, cuts, dim=1)
+    pieces = torch.tensor_split(tokens_BT, list(cuts), dim=1)
     return torch.cat([logits_of(model, read(model, piece, cache)) for piece in pieces], dim=1)
 
 

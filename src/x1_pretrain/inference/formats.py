@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from x1_pretrain.errors import UserError
-from x1_pretrain.inference.gptq import GROUP, hessians, quantised
+from x1_pretrain.inference.gptq import hessians, quantised
 from x1_pretrain.inference.int4 import Int4Linear, packed
 from x1_pretrain.model import GPT
 
@@ -101,7 +101,7 @@ def file_bytes(served: Served) -> int:
     stored = {name: tensor.detach().cpu().contiguous() for name, tensor in served.stored.items()}
     with TemporaryDirectory() as folder:
         path = Path(folder) / "model.safetensors"
-        save_file(stored, path, metadata={"int4_group": str(GROUP)})
+        save_file(stored, path)
         return path.stat().st_size
 
 
