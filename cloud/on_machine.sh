@@ -11,7 +11,15 @@ if [[ -n ${2:-} && ! -e .scratch/ledger.jsonl ]]; then
   cp "$2" .scratch/ledger.jsonl
 fi
 
-make setup
+# Images of GPU providers often have an older Python; uv brings its own.
+python=python3
+if ! python3 -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+  export PATH="$HOME/.local/bin:$PATH"
+  command -v uv >/dev/null || python3 -m pip install --quiet --user uv
+  uv python install 3.12
+  python=$(uv python find 3.12)
+fi
+make setup PYTHON="$python"
 export PATH="$PWD/.venv/bin:$PATH" DVC_NO_ANALYTICS=1 MLFLOW_DISABLE_TELEMETRY=true DO_NOT_TRACK=true
 dvc pull --run-cache --allow-missing
 status=0

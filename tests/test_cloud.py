@@ -20,13 +20,14 @@ from x1_pretrain.study import load_profile
 from x1_pretrain.typed_yaml import read_yaml
 
 ROOT = Path(__file__).parents[1]
+LEDGER = Path(".scratch/ledger.jsonl")
 PAID = dataclasses.replace(MONEY, gpu="a100-80gb", price_usd_per_hour=1.1, cap_usd=50.0)
 
 
 def test_the_committed_task_is_that_of_the_a100_profile():
     money = load_profile(ROOT / paths.PROFILES / "a100.yaml").money
     text = (ROOT / cloud.TASK).read_text(encoding="utf-8")
-    assert task_for(Rental(money, 0.0), text) == text
+    assert task_for(Rental(money, 0.0), text, LEDGER) == text
     stop = read_yaml(ROOT / cloud.TASK)["resources"]["autostop"]
     seconds = ((money.cap_usd - OTHER_USD) / money.price_usd_per_hour) * 3600
     assert stop["idle_minutes"] == math.floor(seconds / 60 - STARTING_MINUTES)
@@ -76,12 +77,12 @@ def test_what_cannot_be_rented_is_refused():
 
 def test_the_task_gets_the_rentals_numbers_and_keeps_the_rest():
     money = dataclasses.replace(PAID, gpu="h100", price_usd_per_hour=3.0, cap_usd=30.0)
-    text = task_for(Rental(money, 6.0), (ROOT / cloud.TASK).read_text(encoding="utf-8"))
+    text = task_for(Rental(money, 6.0), (ROOT / cloud.TASK).read_text(encoding="utf-8"), Path("/else/l"))
     assert "accelerators: {H100: 1}" in text and "max_hourly_cost: 3.0" in text
     assert "idle_minutes: 400, down: true, wait_for: none" in text  # (30 - 6 - 3) / 3 h - 20 min
-    assert 'WORK_MINUTES: "370"' in text
+    assert 'WORK_MINUTES: "370"' in text and "spent.jsonl: /else/l" in text
     with pytest.raises(UserError, match="idle_minutes must stand there once, found 0 times"):
-        task_for(Rental(money, 6.0), text.replace("idle_minutes", "minutes"))
+        task_for(Rental(money, 6.0), text.replace("idle_minutes", "minutes"), LEDGER)
 
 
 @pytest.fixture

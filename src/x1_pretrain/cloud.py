@@ -92,9 +92,10 @@ class Rental:
         ]
 
 
-def task_for(rental: Rental, template: str) -> str:
-    """sky.yaml with the rental's numbers put in. Raises `UserError` if it has no place for one."""
+def task_for(rental: Rental, template: str, ledger: Path) -> str:
+    """sky.yaml with the rental's numbers and the ledger put in. Raises `UserError` without a place for one."""
     numbers = {
+        r"spent\.jsonl: (\S+)": str(ledger),
         r"accelerators: {(.+?):": str(rental.money.gpu).upper(),
         r"max_hourly_cost: (\S+)": str(rental.money.price_usd_per_hour),
         r"idle_minutes: (\d+)": str(rental.kill_minutes),
@@ -216,7 +217,7 @@ def main(argv: list[str] | None = None) -> None:
     commands = Commands(paths.scratch_root() / "cloud/sky.yaml", paths.scratch_root() / "cloud/ledger.jsonl")
     rental = Rental(study.profile.money, Ledger(own_ledger).total_usd(), arguments.hours)
     print(f"profile {study.choice.profile} ({profile_path(study.choice.profile)})", *rental.lines(), sep="\n")
-    task = task_for(rental, TASK.read_text(encoding="utf-8"))
+    task = task_for(rental, TASK.read_text(encoding="utf-8"), own_ledger)
     if arguments.dry_run:
         print(f"\n# {commands.task}", task, sep="\n")
         for command in (
