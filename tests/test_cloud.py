@@ -233,6 +233,7 @@ def test_the_machines_script_pushes_whatever_repro_said(tmp_path, repro_status):
         fails = f'[ "$1" != repro ] || exit {repro_status}' if name == "dvc" else ""
         path.write_text(f'#!/bin/sh\necho "{name} $1" >> called\n{fails}\n')
         path.chmod(0o755)
+    (programs / "python3").symlink_to("/bin/true")  # new enough
     (tmp_path / "spent.jsonl").write_text(LINE)
     environment = os.environ | {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
     script = [ROOT / "cloud/on_machine.sh", "5", "spent.jsonl"]

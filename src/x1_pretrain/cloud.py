@@ -93,7 +93,7 @@ class Rental:
 
 
 def task_for(rental: Rental, template: str, ledger: Path) -> str:
-    """sky.yaml with the rental's numbers and the ledger put in. Raises `UserError` without a place for one."""
+    """sky.yaml with the rental's numbers and the ledger in it. Raises `UserError` if one has no place."""
     numbers = {
         r"spent\.jsonl: (\S+)": str(ledger),
         r"accelerators: {(.+?):": str(rental.money.gpu).upper(),
