@@ -15,7 +15,7 @@ export DO_NOT_TRACK := true
 ACTIVATED := PATH="$(BIN):$$PATH"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup repro report test check clean
+.PHONY: help setup repro report test check sky-check clean
 
 help:
 	@echo "make setup   the environment, in $(VENV)"
@@ -23,6 +23,7 @@ help:
 	@echo "make report  the report alone"
 	@echo "make test    the tests"
 	@echo "make check   format, lint, schemas, profiles, and every committed deliverable against dvc.lock"
+	@echo "make sky-check  cloud/sky.yaml against SkyPilot's own schema, in an environment of its own (460 MB)"
 	@echo "make clean   removes the environment, scratch and caches; keeps results, DVC's cache and the sum spent"
 
 setup: $(READY)
@@ -57,6 +58,17 @@ check: $(READY)
 	$(ACTIVATED) dvc stage list --name-only > /dev/null
 	$(ACTIVATED) python -m pytest tests/deliverables/test_examples.py tests/test_profiles.py
 	$(ACTIVATED) python -m x1_pretrain.deliverables.verify
+
+# SkyPilot wants another click than the project can have, so it is never installed beside it.
+SKY := .cache/sky
+
+sky-check: $(SKY)/.ready
+	$(SKY)/bin/python cloud/check_sky.py cloud/sky.yaml
+
+$(SKY)/.ready:
+	$(PYTHON) -m venv $(SKY)
+	$(SKY)/bin/python -m pip install --quiet --disable-pip-version-check skypilot==0.14.1
+	@touch $@
 
 # The ledger stays: money spent is not scratch, and the cap counts it.
 clean:

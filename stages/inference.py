@@ -3,7 +3,7 @@
 from x1_pretrain import paths
 from x1_pretrain.determinism import setup
 from x1_pretrain.errors import exit_on_user_error
-from x1_pretrain.inference import write_inference
+from x1_pretrain.inference.document import write_inference
 from x1_pretrain.study import load_study
 
 

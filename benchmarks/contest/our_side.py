@@ -101,8 +101,8 @@ def on_terms(study: Study, terms: Terms) -> Study:
     )
     device = replace(profile.device, kind="cpu", threads=terms.threads)
     models = {**profile.models, NAME: shape}
-    prompt = min(profile.inference.prompt_tokens, terms.seq_len)  # unused, but a profile must be sound
-    inference = replace(profile.inference, prompt_tokens=prompt)
+    half = terms.seq_len // 2 or 1  # unused, but a profile must be sound
+    inference = replace(profile.inference, prompt_tokens=half, new_tokens=half)
     choice = replace(study.choice, seed=terms.seed)
     return Study(choice, replace(profile, device=device, train=batch, models=models, inference=inference))
 

@@ -176,9 +176,17 @@ class Spike:
 
 @dataclass(frozen=True)
 class Inference:
-    formats: Annotated[tuple[Literal["fp32", "bf16", "int8"], ...], Unique]
+    """How the checkpoint is served: each format is evaluated, and timed with every number of sequences."""
+
+    formats: Annotated[tuple[Literal["fp32", "bf16", "int8", "int4"], ...], Unique]
     prompt_tokens: Count
     new_tokens: Count
+    batch_sizes: Annotated[tuple[Count, ...], Unique]
+
+    @property
+    def tokens(self) -> int:
+        """Of a timed sequence, prompt and what follows it."""
+        return self.prompt_tokens + self.new_tokens
 
 
 @dataclass(frozen=True)
@@ -224,6 +232,11 @@ class Profile:
             low, high = attrgetter(small, large)(self)
             if low > high:
                 raise ValueError(f"{small} {low} is above {large} {high}; it may be at most that")
+        if self.inference.tokens > self.train.seq_len:
+            raise ValueError(
+                f"inference.prompt_tokens {self.inference.prompt_tokens} and new_tokens "
+                f"{self.inference.new_tokens} together are above train.seq_len {self.train.seq_len}"
+            )
 
 
 def as_dict(section: Any) -> Any:

@@ -12,6 +12,7 @@ from x1_pretrain.shape import ModelShape, Recipe
 
 # Any two odd numbers without a common factor spread the pairs over the rows.
 HASH_BEFORE, HASH_HERE = 36_313, 27_191
+LOOKS_BACK = 2  # tokens that an embedding depends on besides its own: the shift adds one that has a bigram
 
 
 def rms_norm(x: Tensor) -> Tensor:
@@ -39,10 +40,11 @@ class Embedding(nn.Module):
         if recipe.token_shift:
             self.token_shift = nn.Parameter(torch.empty(shape.d_model))
 
-    def forward(self, tokens_BT: Tensor) -> Tensor:
+    def forward(self, tokens_BT: Tensor, begin: int = 0) -> Tensor:
+        """`begin` is the position of the first of the tokens."""
         x_BTD = self.token(tokens_BT)
         if self.position is not None:
-            x_BTD = x_BTD + self.position.weight[: tokens_BT.size(1)]
+            x_BTD = x_BTD + self.position.weight[begin : begin + tokens_BT.size(1)]
         if self.bigram is not None:  # modded-nanogpt (Jordan et al. 2024, record of January 2026)
             before_BT = shifted(tokens_BT, first=self.n_vocab)
             row_BT = (HASH_BEFORE * before_BT + HASH_HERE * tokens_BT) % self.bigram.num_embeddings

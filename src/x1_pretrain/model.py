@@ -5,6 +5,7 @@ N all tokens of a batch, B * T.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -57,6 +58,8 @@ class Sequence:
     rope: tuple[Tensor, Tensor] | None  # cos and sin, each [T, S / 2]
     library: Library
     mask: Mask
+    # What puts the keys and values of earlier tokens before new ones; none in training, see inference/.
+    remember: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
 
 
 class Attention(nn.Module):
@@ -99,6 +102,8 @@ class Attention(nn.Module):
             q_BTHS, k_BTKS = rms_norm(q_BTHS), rms_norm(k_BTKS)
         if sequence.rope is not None:
             q_BTHS, k_BTKS = rotate(q_BTHS, *sequence.rope), rotate(k_BTKS, *sequence.rope)
+        if sequence.remember is not None:
+            k_BTKS, v_BTKS = sequence.remember(k_BTKS, v_BTKS)
         y_BTHS = attend(q_BTHS, k_BTKS, v_BTKS, sequence.library, sequence.mask, self.scale)
         return self.projection(y_BTHS.reshape(B, T, D)), own_v_BTKS
 

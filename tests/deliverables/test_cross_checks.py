@@ -115,10 +115,21 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
         paths.SPIKE: {"detection": {"step": 1301}},
         paths.POSTMORTEM: {"images": ["spike.png"]},
         paths.INFERENCE: {
+            "context_tokens": 256,
             "formats": [
-                {"format": "fp32", "val_loss_nats": 2.5004},
-                {"format": "int8", "val_loss_nats": 2.61},
-            ]
+                {
+                    "format": "fp32",
+                    "val_loss_nats": 2.5004,
+                    "kv_cache_bytes_per_token": 64,
+                    "kv_cache_bytes": 16384,
+                },
+                {
+                    "format": "int8",
+                    "val_loss_nats": 2.61,
+                    "kv_cache_bytes_per_token": 32,
+                    "kv_cache_bytes": 8192,
+                },
+            ],
         },
     }
     return Files(study, values)
@@ -227,6 +238,11 @@ SPOILED = [
         "inference_in_fp32_is_the_run",
         put(paths.INFERENCE, "formats", 0, "val_loss_nats", value=2.5 * 0.994),
         "$.formats[0].val_loss_nats: is 2.485",
+    ),
+    (
+        "kv_cache_is_as_large_as_the_formula_says",
+        put(paths.INFERENCE, "formats", 1, "kv_cache_bytes", value=16384),
+        "$.formats[1].kv_cache_bytes: is 16384, but 256 tokens of 32 bytes are 8192",
     ),
     (
         "postmortem_names_the_step",

@@ -2,7 +2,9 @@
 
 import json
 import re
+from html import unescape
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,22 +15,9 @@ from x1_pretrain.deliverables.files import write_json, write_text
 from x1_pretrain.report import html
 from x1_pretrain.report.html import DOCUMENTS, number, render
 
-INFERENCE = {
-    "model": "X1",
-    "N": 442368,
-    "N_total": 638976,
-    "val_tokens": 131072,
-    "formats": [
-        {
-            "format": "int8",
-            "val_loss_nats": 2.6789,
-            "val_bits_per_byte": 1.29,
-            "loss_delta_nats": 0.0005,
-            "weight_bytes": 755904,
-        }
-    ],
-    "kv_cache_bytes_per_token": 3072,
-}
+EXAMPLES = Path(__file__).parents[2] / paths.SCHEMAS / "examples/valid"
+INFERENCE = json.loads((EXAMPLES / "inference.four-formats.json").read_text())
+SPEEDS = json.loads((EXAMPLES / "measured-inference.free-machine.json").read_text())
 
 
 class Balanced(HTMLParser):
@@ -65,20 +54,7 @@ def test_an_empty_folder_gives_a_page_that_names_every_missing_file(tmp_path):
 
 def test_numbers_of_the_deliverables_are_on_the_page(tmp_path):
     write_json(tmp_path / paths.INFERENCE, INFERENCE)
-    speeds = {
-        "model": "X1",
-        "price_usd_per_hour": 0.0,
-        "formats": [
-            {
-                "format": "int8",
-                "prefill_tokens_per_s": 91234.0,
-                "decode_tokens_per_s": 712.0,
-                "usd_per_million_tokens": None,
-                "usd_reason": "this machine is free",
-            }
-        ],
-    }
-    write_json(tmp_path / paths.MEASURED / "inference.json", speeds)
+    write_json(tmp_path / paths.MEASURED / "inference.json", SPEEDS)
     write_json(
         tmp_path / paths.MEASURED / "train.json",
         {"elapsed_s": 150.0, "mfu": None, "mfu_reason": "peak not known", "tokens_per_s": 40000.0},
@@ -90,15 +66,48 @@ def test_numbers_of_the_deliverables_are_on_the_page(tmp_path):
     check_page(page)
     for expected in (
         "2.679",
-        "755,904",
-        "91,234",
-        "this machine is free",
+        "521,968",
+        "29,000",
+        "0 $/h (the user&#39;s own machine)",
         "peak not known",
         "2.50",
     ):
         assert expected in page
     for expected in ("1.690", "A-seed0-b1.0", "2.777", "<strong>D_opt</strong>", "&lt;b&gt;"):
         assert expected in page
+
+
+@pytest.mark.parametrize("name", ["free-machine", "rented"])
+def test_the_table_of_formats_is_the_two_files(tmp_path, name):
+    speeds = json.loads((EXAMPLES / f"measured-inference.{name}.json").read_text())
+    write_json(tmp_path / paths.INFERENCE, INFERENCE)
+    write_json(tmp_path / paths.MEASURED / "inference.json", speeds)
+    (table,) = re.findall(r'id="formats">.*?</table>', render(tmp_path), flags=re.DOTALL)
+    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr><td.*?</tr>", table)]
+    rows = [[unescape(re.sub("<sup>", "^", cell)).replace("</sup>", "") for cell in row] for row in rows]
+    losses = (
+        ("format", 4),
+        ("val_loss_nats", 4),
+        ("loss_delta_nats", 3),
+        ("perplexity_ratio", 5),
+        ("val_bits_per_byte", 4),
+        ("file_bytes", 4),
+        ("memory_bytes", 4),
+        ("kv_cache_bytes_per_token", 4),
+        ("kv_cache_bytes", 4),
+    )
+    expected = []
+    timed = {row["format"]: row["batches"] for row in speeds["formats"]}
+    for row in INFERENCE["formats"]:
+        for i, batch in enumerate(timed.get(row["format"], [{}])):
+            left = [number(row[key], digits) for key, digits in losses] if i == 0 else [""]
+            keys = ("batch", "prefill_tokens_per_s", "decode_tokens_per_s")
+            keys += ("usd_per_million_input_tokens", "usd_per_million_output_tokens")
+            expected.append(left + [number(batch.get(key)) for key in keys])
+    for other in speeds["public_prices"]["prices"]:
+        name = f"{other['model']} at {other['provider']}"
+        expected.append([name, number(other["input"]), number(other["output"])])
+    assert rows == expected
 
 
 @pytest.mark.parametrize("identified", [True, False])

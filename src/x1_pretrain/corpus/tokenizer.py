@@ -72,6 +72,10 @@ class GPT2Tokenizer:
         """Text of ids; bytes that are not UTF-8 (a cut character) become U+FFFD."""
         return self._encoding.decode([int(token) for token in ids], errors="replace")
 
+    def bytes_of(self, token: int) -> bytes:
+        """What one id stands for, perhaps a part of a character. Raises `KeyError` if it is none."""
+        return self._encoding.decode_single_token_bytes(token)
+
     def save(self, folder: Path) -> None:
         """Write `vocab.tiktoken`: a line per token, base64 of its bytes and its rank."""
         write_bytes(folder / SAVED, self._saved)

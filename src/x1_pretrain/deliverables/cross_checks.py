@@ -25,6 +25,7 @@ CHECKS: tuple[Callable[[Files], list[Problem] | None], ...] = (
     study_checks.prediction_is_of_the_run,
     study_checks.score_compares_prediction_and_run,
     study_checks.inference_in_fp32_is_the_run,
+    study_checks.kv_cache_is_as_large_as_the_formula_says,
     study_checks.postmortem_names_the_step,
     study_checks.pictures_of_documents_exist,
 )

@@ -128,6 +128,22 @@ def inference_in_fp32_is_the_run(files: Files) -> list[Problem]:
     ]
 
 
+def kv_cache_is_as_large_as_the_formula_says(files: Files) -> list[Problem]:
+    """What the cache of a whole context occupies is bytes per token times tokens."""
+    inference = files[paths.INFERENCE]
+    tokens = inference["context_tokens"]
+    return [
+        Problem(
+            str(paths.INFERENCE),
+            f"$.formats[{i}].kv_cache_bytes",
+            f"is {row['kv_cache_bytes']}, but {tokens} tokens of {row['kv_cache_bytes_per_token']} bytes are "
+            f"{tokens * row['kv_cache_bytes_per_token']}",
+        )
+        for i, row in enumerate(inference["formats"])
+        if row["kv_cache_bytes"] != tokens * row["kv_cache_bytes_per_token"]
+    ]
+
+
 def postmortem_names_the_step(files: Files) -> list[Problem]:
     """The document names the step at which spike.json saw the spike."""
     step = files[paths.SPIKE]["detection"]["step"]

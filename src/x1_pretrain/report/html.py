@@ -128,12 +128,12 @@ def _plain(value: Any) -> str:
 
 
 def merged_inference(loss: Document, speed: Document) -> list[dict[str, Any]]:
-    """One row per format: loss and size from the hashed file, speed and price from the measured."""
+    """One row per format: loss and sizes from the hashed file; from the measured one, `batches`."""
     if not loss.ok:
         return []
     speeds = {row.get("format"): row for row in (speed.content or {}).get("formats", [])}
     rows = loss.content.get("formats", [])
-    return [{**speeds.get(row.get("format"), {}), **row} for row in rows]
+    return [{"batches": [], **speeds.get(row.get("format"), {}), **row} for row in rows]
 
 
 def render(root: Path) -> str:

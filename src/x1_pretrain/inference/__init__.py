@@ -1,0 +1,1 @@
+"""Serving a checkpoint: number formats, decoding with a KV cache, and what both cost."""
