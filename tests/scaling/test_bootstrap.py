@@ -8,9 +8,9 @@ from x1_pretrain.scaling.point_fit import Problem, point_fit
 
 
 def test_it_is_refused_below_nine_runs_over_three_budgets(three_runs, tiny_runs, runs_of):
-    assert "3 runs over 1 budget" in refusal(three_runs, 1000)
+    assert "3 distinct points over 1 budget" in refusal(three_runs, 1000)
     one_budget = runs_of(np.geomspace(1e6, 1e8, 9), 1e16 / np.geomspace(1e6, 1e8, 9), [4.0] * 9)
-    assert "9 runs over 1 budget" in refusal(one_budget, 1000)
+    assert "9 distinct points over 1 budget" in refusal(one_budget, 1000)
     assert refusal(tiny_runs(), 1000) is None
     assert "not asked for" in refusal(tiny_runs(), 0)
 

@@ -43,7 +43,7 @@ def test_the_labs_command_on_three_rows(tmp_path: Path):
     command = ("-m", "x1_pretrain.fit_scaling_law", "--input", "runs.csv", "--output", "fit.json")
     done = python(*command, "--bootstrap", "1000", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "identified: no" in done.stdout and "bootstrap refused: 3 runs" in done.stdout
+    assert "identified: no" in done.stdout and "bootstrap refused: 3 distinct points" in done.stdout
     content = json.loads((tmp_path / "fit.json").read_text())
     assert problems(content, "fit") == []
     assert (tmp_path / "iso-flop.png").read_bytes().startswith(b"\x89PNG")

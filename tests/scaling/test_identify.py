@@ -26,7 +26,7 @@ def test_more_budgets_condition_the_problem_better(runs_of):
 
 def test_three_points_are_not_identified_and_the_reasons_are_numbers(three_study):
     assert not three_study.identified
-    assert any("3 runs" in reason for reason in three_study.doubts)
+    assert any("3 distinct points" in reason for reason in three_study.doubts)
     assert any("1 FLOPs budget;" in reason for reason in three_study.doubts)
 
 

@@ -1,6 +1,7 @@
 """What the runs say about the law, as a distribution: it stays honest where three points meet five unknowns.
 
-Model: ln L_observed ~ Normal(ln L(N, D), sigma), with the prior of `prior.py`. Unlike a bootstrap,
+Model: ln L_observed ~ Normal(ln L(N, D), sigma), with the prior of `prior.py`. Where seeds were repeated,
+their scatter is known noise beside sigma, which then is the misfit of the form alone. Unlike a bootstrap,
 which has no spread when five parameters interpolate three points, its 95% intervals cover.
 """
 
@@ -12,6 +13,7 @@ from x1_pretrain.errors import UserError
 from x1_pretrain.scaling import ensemble
 from x1_pretrain.scaling.law import Law
 from x1_pretrain.scaling.prior import Prior
+from x1_pretrain.scaling.replicates import Points
 from x1_pretrain.scaling.runs import Runs
 
 MAX_ENSEMBLES = 5
@@ -54,10 +56,10 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Posterior:
-    """Draws of laws and of the noise: each array has shape (ensembles, draws)."""
+    """Draws of laws and of the noise of a run: each array has shape (ensembles, draws)."""
 
     law: Law
-    sigma: np.ndarray
+    sigma: np.ndarray  # of ln L of a single run, its seed's noise included
     acceptance: float
     shift: np.ndarray  # of the six coordinates' means from the prior's, in its standard deviations
     prior_law: Law  # draws of the prior alone, shape (PRIOR_DRAWS,)
@@ -81,12 +83,14 @@ class Target:
     x: np.ndarray  # ln N, centred
     y: np.ndarray  # ln D, centred
     log_loss: np.ndarray
+    seed_variance: np.ndarray  # known variance of each point; one number where it is none
     prior: Prior
 
     @classmethod
-    def of(cls, runs: Runs, prior: Prior) -> "Target":
-        """`prior` stands at the centre of `runs`."""
-        return cls(np.log(runs.N / prior.N), np.log(runs.D / prior.D), np.log(runs.loss_nats), prior)
+    def of(cls, points: Points, prior: Prior) -> "Target":
+        """`prior` stands at the centre of the runs."""
+        known = points.seed_variance / points.count if points.seed_variance else np.zeros(1)
+        return cls(np.log(points.N / prior.N), np.log(points.D / prior.D), points.log_loss, known, prior)
 
     def log_shape(self, theta: np.ndarray) -> np.ndarray:
         """ln(L / T) at every run, for rows of theta: (k, 6) -> (k, n)."""
@@ -102,10 +106,12 @@ class Target:
     def log_density(self, theta: np.ndarray) -> np.ndarray:
         """Log posterior density, up to a constant, of rows of theta: (k, 6) -> (k,)."""
         residual = self.log_shape(theta) + theta[:, :1] - self.log_loss
-        fit = np.einsum("ij,ij->i", residual, residual) * np.exp(-2 * theta[:, 5])
+        variance = np.exp(2 * theta[:, 5:]) + self.seed_variance  # (k, n), or (k, 1) if all are equal
+        fit = (residual**2 / variance).sum(axis=1)
+        volume = np.log(variance).sum(axis=1) * (len(self.log_loss) / variance.shape[1])
         standard = self.prior.standard(theta)
         penalty = np.einsum("ij,ij->i", standard, standard)
-        return -0.5 * (fit + penalty) - len(self.log_loss) * theta[:, 5]
+        return -0.5 * (fit + volume + penalty)
 
     def starts(self, sampling: Sampling) -> np.ndarray:
         """Each ensemble starts at the best of its own prior draws, after their scale T was fitted."""
@@ -122,8 +128,8 @@ class Target:
 
 def sample_posterior(runs: Runs, prior: Prior, sampling: Sampling) -> Posterior:
     """The posterior of a law by independent ensembles; deterministic."""
-    prior = prior.at(runs)
-    target = Target.of(runs, prior)
+    prior, points = prior.at(runs), Points.of(runs)
+    target = Target.of(points, prior)
     draws = ensemble.sample(
         target.log_density,
         target.starts(sampling),
@@ -136,7 +142,7 @@ def sample_posterior(runs: Runs, prior: Prior, sampling: Sampling) -> Posterior:
     prior_theta = prior.sample(PRIOR_DRAWS, sampling.seed)
     return Posterior(
         law=prior.law(theta),
-        sigma=np.exp(theta[..., 5]),
+        sigma=np.sqrt(np.exp(2 * theta[..., 5]) + points.seed_variance),
         acceptance=draws.acceptance,
         shift=prior.standard(theta.reshape(-1, DIMENSIONS)).mean(axis=0),
         prior_law=prior.law(prior_theta),
