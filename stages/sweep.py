@@ -1,8 +1,8 @@
 """Stage `sweep`: one model of the IsoFLOP set, with a cooled-down branch at each fraction of D.
 
 With sweep.seeds above 1 the model is trained again with the next seeds, which show how much of a loss is
-luck. They come first, so that one file has all the points when the run of the study's own seed is handed over; a
-kill among them costs the seeds that were finished, which then train again.
+luck. They come first, so that one file has all the points when the run of the study's own seed is handed
+over; a kill among them costs the seeds that were finished, which then train again.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""Gather the sweep's runs into runs.csv: one row for each (model, seed, branch), with 6ND and counted FLOPs."""
+"""The sweep's runs as runs.csv: one row for each (model, seed, branch), with 6ND and counted FLOPs."""
 
 import csv
 import io
