@@ -21,7 +21,8 @@ REQUIRED = ("run_id", "N", "D", "val_loss")
 DOLLARS = ("usd_spent", "dollars_spent")
 MIN_POINTS = 3
 MIN_COUNT = 1e3  # fewer parameters or tokens than this: the unit is wrong
-MIN_TOKENS_PER_PARAMETER = 1e-3
+MIN_TOKENS_PER_PARAMETER, MAX_TOKENS_PER_PARAMETER = 1e-3, 1e6
+MAX_LOSS_NATS = 20.0  # a guess among 65,536 words costs 11
 ARRAYS = ("N", "D", "loss_nats", "branch", "usd_spent", "N_total", "C_counted")
 SAME_BUDGET = 1.15  # D is a whole number of steps, so C differs a little within one budget
 
@@ -107,8 +108,8 @@ def read_runs(path: Path) -> Runs:
         key: np.array([_positive(path, row, key) for row in rows]) for key in REQUIRED if key != "run_id"
     }
     N, D = columns["N"], columns["D"]
-    for name, n, d in zip(run_id, N, D, strict=True):
-        _check_units(path, name, n, d)
+    for name, n, d, loss in zip(run_id, N, D, columns["val_loss"], strict=True):
+        _check_units(path, name, n, d, loss)
     dollars = next((key for key in DOLLARS if key in rows[0]), None)
     arrays = {
         "N": N,
@@ -181,7 +182,7 @@ def _optional(path: Path, rows: list[dict[str, str]], key: str) -> np.ndarray | 
     return np.array([_number(path, row, key) for row in rows])
 
 
-def _check_units(path: Path, name: str, N: float, D: float) -> None:
+def _check_units(path: Path, name: str, N: float, D: float, loss: float) -> None:
     for key, value in (("N", N), ("D", D)):
         if value < MIN_COUNT:
             raise UserError(
@@ -192,4 +193,14 @@ def _check_units(path: Path, name: str, N: float, D: float) -> None:
         raise UserError(
             f"{path}: run {name!r} has N {N:g} and D {D:g}, {D / N:.1g} tokens per parameter; "
             "D is probably in thousands or millions and should be raw tokens"
+        )
+    if D / N > MAX_TOKENS_PER_PARAMETER:
+        raise UserError(
+            f"{path}: run {name!r} has N {N:g} and D {D:g}, {D / N:.1g} tokens per parameter; "
+            "N is probably in thousands or millions, or D was multiplied twice; both are raw counts"
+        )
+    if loss > MAX_LOSS_NATS:
+        raise UserError(
+            f"{path}: run {name!r} has val_loss {loss:g} nats per token, worse than any guess; "
+            "if it is a perplexity, write its natural logarithm"
         )
