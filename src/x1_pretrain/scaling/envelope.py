@@ -94,15 +94,17 @@ def envelope(curves: Sequence[Curve]) -> Envelope:
         return Envelope((), (), "the training curves have no range of compute in common")
     edges = np.linspace(low, high, bins + 1)
     losses = np.stack([curve.smoothed(edges) for curve in curves])
+    seen = np.isfinite(losses).all(axis=0)
+    losses, starts = losses[:, seen], edges[:-1][seen]
     # Early on, curves of any size cross at random; a step is where no smaller size leads any more.
     steps = []
     best = np.argmin(losses, axis=0)
     for smaller in range(len(curves) - 1):
         led = np.flatnonzero(best <= smaller)
-        if len(led) and led[-1] + 1 < bins:
+        if len(led) and led[-1] + 1 < len(starts):
             larger = best[led[-1] + 1]
             N = float(np.sqrt(curves[best[led[-1]]].N * curves[larger].N))
-            steps.append((float(np.exp(edges[led[-1] + 1])), N))
+            steps.append((float(np.exp(starts[led[-1] + 1])), N))
     steps = sorted(set(steps))
     C, N = (tuple(values) for values in zip(*steps, strict=True)) if steps else ((), ())
     if len(steps) < MIN_STEPS:
