@@ -5,13 +5,14 @@ training FLOPs as it would buy.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from x1_pretrain.errors import UserError
 from x1_pretrain.scaling.law import FLOPS_PER_PARAMETER_TOKEN, Law
 
 INFERENCE_FLOPS = 2  # per parameter and token, one forward pass
-WIDEST = 200.0  # of ln D in a search; no float is larger
+WIDEST = 200.0  # of ln D in a search
 
 
 @dataclass(frozen=True)
@@ -61,12 +62,12 @@ def to_reach(law: Law, loss_nats: float, served_tokens: float = 0.0) -> Plan:
         return law.alpha * n_term(log_D) - law.beta * d_term * (1 + served_tokens / 3 * math.exp(-log_D))
 
     low = math.log(law.B / reducible) / law.beta  # here even an infinite model only just reaches it
-    log_D = _root(imbalance, low, WIDEST)
+    log_D = _root(imbalance, low, low + WIDEST)
     N = (law.A / n_term(log_D)) ** (1 / law.alpha)
     return Plan(N, math.exp(log_D), loss_nats)
 
 
-def _root(increasing, low: float, high: float) -> float:
+def _root(increasing: Callable[[float], float], low: float, high: float) -> float:
     """Bisection to the last bit of a double, enough for a plan."""
     for _ in range(200):
         middle = (low + high) / 2
