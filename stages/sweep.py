@@ -28,8 +28,8 @@ def main() -> None:
 
     def deliver(finished: record.Finished) -> None:
         record.write_run(finished, folder, folder / "metrics.json", paths.SWEEP_CURVES / f"{model}.csv")
-        more = {"replicates": replicates} if replicates else {}
-        write_json(paths.SWEEP_RUNS / f"{model}.json", record.sweep_run(finished) | more)
+        content = record.sweep_run(finished) | {"replicates": replicates}
+        write_json(paths.SWEEP_RUNS / f"{model}.json", content)
         record.write_measured(finished, paths.MEASURED / f"sweep-{model}.json")
 
     train(spec(study, model, f"sweep-{model}"), paths.TOKENS, default_uri(), experiment, deliver)

@@ -167,6 +167,6 @@ def write_sweep(folder: Path, runs) -> None:
         N = int(runs.N[rows[0]])
         content = {
             "run_id": f"{model}-seed0", "model": model, "seed": 0, "n_layer": 2, "d_model": 48,
-            "N": N, "N_total": 2 * N, "points": points,
+            "N": N, "N_total": 2 * N, "points": points, "replicates": [],
         }  # fmt: skip
         (folder / f"{model}.json").write_text(json.dumps(content))
