@@ -69,5 +69,5 @@ def test_a_bad_curve_is_named(tmp_path: Path, content: str | None, says: str):
 
 
 def test_runs_without_models_have_no_curves(tmp_path: Path, three_runs):
-    with pytest.raises(UserError, match="needs the column model"):
+    with pytest.raises(UserError, match=r"runs\.csv the column model"):
         read_curves(tmp_path, three_runs)

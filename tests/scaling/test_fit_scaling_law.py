@@ -62,7 +62,7 @@ def test_the_labs_command_on_three_rows(tmp_path: Path):
         ("A,1e6,1e9,3\nB,1e6,1e9,3\nC,1e6,1e9,3", (), "1 distinct (N, D) in 3 rows"),
         ("A,1e6,1e9,nan\nB,2e6,1e9,2.9\nC,3e6,1e9,2.8", (), "'A' has val_loss nan"),
         ("A,1e6,1e9,3\nB,2e6,1e9,-2.9\nC,3e6,1e9,2.8", (), "'B' has val_loss -2.9"),
-        ("A,1e6,1e9,3\nB,2e6,1e9,2.9\nC,3e6,1e9,2.8", ("--curves", "here"), "needs the column model"),
+        ("A,1e6,1e9,3\nB,2e6,1e9,2.9\nC,3e6,1e9,2.8", ("--curves", "here"), "give runs.csv the column model"),
         (
             "A,1e6,1e9,3\nB,2e6,1e9,2.9\nC,3e6,1e9,2.8",
             ("--method", "curve_fit"),

@@ -57,12 +57,17 @@ def pairs_bootstrap(runs: Runs, start: Law, resamples: int, seed: int) -> Bootst
     theta = theta[converged]
     law = Law(
         E=np.exp(theta[:, 2]),
-        A=np.exp(theta[:, 0] + theta[:, 3] * problem.center_x),
+        A=_exp(theta[:, 0] + theta[:, 3] * problem.center_x),
         alpha=theta[:, 3],
-        B=np.exp(theta[:, 1] + theta[:, 4] * problem.center_y),
+        B=_exp(theta[:, 1] + theta[:, 4] * problem.center_y),
         beta=theta[:, 4],
     )
     return Bootstrap(law, resamples, len(theta), int((~converged).sum()), resampling)
+
+
+def _exp(logarithm: np.ndarray) -> np.ndarray:
+    """Where a term has vanished, its coefficient may be beyond all floats: the largest stands for it."""
+    return np.exp(np.minimum(logarithm, np.log(np.finfo(float).max)))
 
 
 def _resample(runs: Runs, resamples: int, seed: int) -> tuple[np.ndarray, str]:

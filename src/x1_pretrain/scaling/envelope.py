@@ -1,8 +1,8 @@
 """Approach 1: the lower envelope of the training curves (Hoffmann et al. 2022, section 3.1).
 
 At every compute C the size whose training loss is lowest. With few sizes that is a staircase, of which only
-the steps inform: where the envelope passes from one size to a larger one both are equally good, so that the
-best size for that C lies between them. A power law through the steps gives the exponents.
+the steps inform: where the envelope passes from one size to the next both are equally good, so that the best
+size for that C lies between them. A power law through the steps gives the exponents.
 
 All curves of an IsoFLOP set are at the same phase of their schedule at the same C, so they compare; with
 other schedules, or smoothing that crosses a cool-down, the envelope is biased.
@@ -96,16 +96,13 @@ def envelope(curves: Sequence[Curve]) -> Envelope:
     losses = np.stack([curve.smoothed(edges) for curve in curves])
     seen = np.isfinite(losses).all(axis=0)
     losses, starts = losses[:, seen], edges[:-1][seen]
-    # Early on, curves of any size cross at random; a step is where no smaller size leads any more.
+    # Where one curve crosses another the noise of many bins decides, not that of the last in which one leads.
     steps = []
-    best = np.argmin(losses, axis=0)
-    for smaller in range(len(curves) - 1):
-        led = np.flatnonzero(best <= smaller)
-        if len(led) and led[-1] + 1 < len(starts):
-            larger = best[led[-1] + 1]
-            N = float(np.sqrt(curves[best[led[-1]]].N * curves[larger].N))
-            steps.append((float(np.exp(starts[led[-1] + 1])), N))
-    steps = sorted(set(steps))
+    for i in range(len(curves) - 1):
+        lead = np.cumsum(losses[i + 1] - losses[i])  # rises while the smaller size is the better one
+        last = int(np.argmax(lead))
+        if lead[last] > 0 and last + 1 < len(starts):
+            steps.append((float(np.exp(starts[last + 1])), float(np.sqrt(curves[i].N * curves[i + 1].N))))
     C, N = (tuple(values) for values in zip(*steps, strict=True)) if steps else ((), ())
     if len(steps) < MIN_STEPS:
         return Envelope(
