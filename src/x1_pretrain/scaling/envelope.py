@@ -4,6 +4,8 @@ At every compute C the size whose training loss is lowest. With few sizes that i
 the steps inform: where the envelope passes from one size to the next both are equally good, so that the best
 size for that C lies between them. A power law through the steps gives the exponents.
 
+With sizes close to each other the noise of a training loss hides the steps; a factor of 4 shows them.
+
 All curves of an IsoFLOP set are at the same phase of their schedule at the same C, so they compare; with
 other schedules, or smoothing that crosses a cool-down, the envelope is biased.
 """
