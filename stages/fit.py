@@ -3,7 +3,9 @@
 from x1_pretrain import paths
 from x1_pretrain.deliverables.files import write_json
 from x1_pretrain.errors import exit_on_user_error
-from x1_pretrain.scaling.fit import fit_json, infer
+from x1_pretrain.scaling.envelope import envelope, read_curves
+from x1_pretrain.scaling.fit import infer
+from x1_pretrain.scaling.fit_json import fit_json
 from x1_pretrain.scaling.runs import read_runs
 from x1_pretrain.study import load_study
 
@@ -11,7 +13,9 @@ from x1_pretrain.study import load_study
 @exit_on_user_error
 def main() -> None:
     settings = load_study().profile.fit
-    write_json(paths.FIT, fit_json(infer(read_runs(paths.RUNS_CSV), settings), settings))
+    runs = read_runs(paths.RUNS_CSV)
+    steps = envelope(read_curves(paths.SWEEP_CURVES, runs))
+    write_json(paths.FIT, fit_json(infer(runs, settings), settings, steps))
 
 
 if __name__ == "__main__":

@@ -98,6 +98,7 @@ def test_the_committed_study_loads(study: Path):
         (TINY, "cap_usd: 50.0", "cap_usd: 0", "cap_usd > 0"),
         (TINY, "cooldown_fraction: ", "cooldown_fraction: 0  # ", r"is not in \(0, 1\]"),
         (paths.PARAMS, "seed: 0", "seed: -1", r"params\.yaml\.seed: -1 is not from 0 to"),
+        (paths.PARAMS, "seeds: 1 ", "seeds: 0 ", r"params\.yaml\.sweep\.seeds: 0 is not from 1 to 100"),
         (paths.PARAMS, "    - B", "    - A", r"sweep\.models: \['A', 'A', 'C'\] .* each once"),
         (
             paths.PARAMS,

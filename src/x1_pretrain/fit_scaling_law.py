@@ -12,7 +12,10 @@ from typing import Any
 from x1_pretrain.config import Fit
 from x1_pretrain.deliverables.files import write_json
 from x1_pretrain.errors import UserError, exit_on_user_error
-from x1_pretrain.scaling.fit import Study, fit_json, infer
+from x1_pretrain.scaling.curve_fit import curve_fit
+from x1_pretrain.scaling.envelope import envelope, read_curves
+from x1_pretrain.scaling.fit import Study, infer
+from x1_pretrain.scaling.fit_json import fit_json
 from x1_pretrain.scaling.identify import PARAMETERS
 from x1_pretrain.scaling.prediction import target_json
 from x1_pretrain.scaling.prior import DEFAULT
@@ -30,6 +33,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--output", type=Path, required=True, help="fit.json to write")
     parser.add_argument("--bootstrap", type=int, default=1000, help="pairs-bootstrap resamples, 0 for none")
+    parser.add_argument(
+        "--method",
+        choices=("posterior", "curve_fit"),
+        default="posterior",
+        help="whose values the five points are: of the posterior and the point fit, or the lab's curve_fit",
+    )
+    parser.add_argument("--curves", type=Path, help="folder of training curves, <model>.csv, for approach 1")
     parser.add_argument("--target-params", type=float, default=1e9, help="size to extrapolate to")
     parser.add_argument("--prior", type=Path, default=DEFAULT, help="another prior file")
     parser.add_argument("--walkers", type=int, default=100, help="walkers of the posterior sampler")
@@ -53,8 +63,13 @@ def main() -> None:
         draws=options.draws,
         target_params=options.target_params,
     )
-    study = infer(read_runs(options.input), settings, options.prior)
-    content = fit_json(study, settings)
+    runs = read_runs(options.input)
+    asked = curve_fit(runs) if options.method == "curve_fit" else None
+    if isinstance(asked, str):
+        raise UserError(f"--method curve_fit: {asked}; leave the option out")
+    steps = envelope(read_curves(options.curves, runs)) if options.curves else None
+    study = infer(runs, settings, options.prior)
+    content = fit_json(study, settings, steps, asked)
     write_json(options.output, content)
     if not options.no_figure:
         from x1_pretrain.scaling.figure import draw  # matplotlib doubles the start-up time
@@ -76,7 +91,7 @@ def summary(content: dict[str, Any], study: Study, settings: Fit) -> str:
     best, target = content["n_opt"], target_json(study, settings.target_params)
     lines += [
         f"N_opt at {best['C']:.3g} FLOPs: {best['median']:.3g} "
-        f"({best['ci95'][0]:.3g} .. {best['ci95'][1]:.3g})",
+        f"({best['ci95'][0]:.3g} .. {best['ci95'][1]:.3g}), {best['mark']}",
         f"D_opt at N = {target['N']:.3g}: {target['D_opt']['median']:.3g} tokens "
         f"({target['D_opt']['ci95'][0]:.3g} .. {target['D_opt']['ci95'][1]:.3g}), "
         f"{target['kind']} over {target['decades_in_N']:.1f} decades of N",

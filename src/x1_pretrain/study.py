@@ -22,9 +22,10 @@ Seed = Annotated[int, Limit("from 0 to 2^63 - 1", lambda n: 0 <= n < 2**63)]
 
 @dataclass(frozen=True)
 class SweepChoice:
-    """Which models the sweep stage trains: ids, the same in all profiles."""
+    """Which models the sweep stage trains, ids of the profile, and with how many seeds, from `seed` on."""
 
     models: Annotated[tuple[str, ...], Unique]
+    seeds: Annotated[int, Limit("from 1 to 100", lambda n: 1 <= n <= 100)]
 
 
 @dataclass(frozen=True)

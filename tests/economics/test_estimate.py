@@ -48,6 +48,13 @@ def test_study_has_train_sweep_with_branches_and_spike(tiny):
     assert 1.1 < sweep.tokens / plain.tokens < 1.3
 
 
+def test_further_seeds_of_the_sweep_are_paid_for(tiny):
+    sweep = dataclasses.replace(tiny.choice.sweep, seeds=3)
+    thrice = dataclasses.replace(tiny, choice=dataclasses.replace(tiny.choice, sweep=sweep))
+    for once, three in zip(work_of(tiny), work_of(thrice), strict=True):
+        assert three.flops == (3 if once.name.startswith("sweep") else 1) * once.flops
+
+
 SWITCHES = [
     {},
     {"activation": "swiglu"},

@@ -5,6 +5,7 @@ import pytest
 
 from x1_pretrain.errors import UserError
 from x1_pretrain.scaling.collect import COLUMNS, collect
+from x1_pretrain.scaling.replicates import Points
 from x1_pretrain.scaling.runs import read_runs
 
 EXAMPLE = Path(__file__).parents[2] / "schemas/examples/valid/sweep-run.tiny.json"
@@ -34,6 +35,18 @@ def test_a_row_for_each_branch_in_the_given_order_of_models(sweep: list[Path], t
     first = output.read_bytes()
     collect(sweep, output)
     assert output.read_bytes() == first
+
+
+def test_further_seeds_are_rows_of_their_own(sweep: list[Path], tmp_path: Path):
+    two = json.loads((EXAMPLE.parent / "sweep-run.two-seeds.json").read_text())
+    sweep[1].write_text(json.dumps({**two, "model": "A"}))
+    collect(sweep, tmp_path / "runs.csv")
+    runs = read_runs(tmp_path / "runs.csv")
+    assert len(runs) == 12 and runs.points == 8
+    assert runs.run_id[4:] == tuple(
+        f"A-seed{seed}-b{branch}" for seed in (0, 1) for branch in (0.125, 0.25, 0.5, 1.0)
+    )
+    assert Points.of(runs).degrees_of_freedom == 4
 
 
 def test_numbers_survive_to_the_last_digit(sweep: list[Path], tmp_path: Path):

@@ -3,7 +3,8 @@ import json
 import numpy as np
 import pytest
 
-from x1_pretrain.scaling.fit import fit_json, infer
+from x1_pretrain.scaling.fit import infer
+from x1_pretrain.scaling.fit_json import fit_json
 from x1_pretrain.scaling.law import Law
 from x1_pretrain.scaling.published import BESIROGLU
 
@@ -22,8 +23,8 @@ def test_the_five_keys_have_the_labs_shape(tiny_study, quick):
 def test_three_rows_get_medians_and_prior_driven_intervals(three_study, quick):
     content = fit_json(three_study, quick)
     assert content["identified"] is False and content["point_is"] == "posterior median"
-    assert "3 runs over 1 budget" in content["point_fit"]["refused"]
-    assert "3 runs over 1 budget" in content["bootstrap"]["refused"]
+    assert "3 distinct points over 1 budget" in content["point_fit"]["refused"]
+    assert "3 distinct points over 1 budget" in content["bootstrap"]["refused"]
     for name in KEYS:
         low, high = content[name]["ci95"]
         assert high / low > 1.5  # never the zero width of a resampled interpolation

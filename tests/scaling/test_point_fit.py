@@ -53,14 +53,6 @@ def test_gemstones_published_optima_are_met(reference, runs_of, acceptance, name
     assert fit.objective == pytest.approx(expected[5], rel=1e-5)
 
 
-def test_sardanas_runs_refit_as_computed_elsewhere(reference, runs_of, acceptance):
-    rows = reference("sardana_47.csv")
-    columns = ("Parameters", "Tokens", "Smoothed Loss")
-    law = point_fit(runs_of(*([float(row[key]) for row in rows] for key in columns))).law
-    for name, value in acceptance["sardana_fit"]["all"].items():
-        assert getattr(law, name) == pytest.approx(value, rel=1e-3)
-
-
 def test_the_mean_instead_of_the_sum_stops_at_hoffmanns_values(besiroglu, acceptance):
     """Their bug: with the mean the gradient is below L-BFGS-B's default tolerance almost at once."""
     runs = besiroglu(excluded=False)

@@ -1,3 +1,4 @@
+import dataclasses
 import time
 
 import numpy as np
@@ -26,14 +27,25 @@ def test_the_sampler_draws_a_correlated_normal():
     assert 0.4 < draws.acceptance < 0.9
 
 
-def test_three_points_give_the_interval_computed_elsewhere(three_study):
-    law = three_study.posterior.law
+def test_three_points_give_the_interval_computed_elsewhere(three_runs):
+    """That computation had a narrower prior of E's share, sd 0.4; the rest is the same."""
+    prior = load_prior()
+    narrow = dataclasses.replace(prior, sd=np.where(prior.sd == prior.sd[1], 0.4, prior.sd))
+    law = sample_posterior(three_runs, narrow, Sampling(walkers=100, steps=6000)).law
     found = interval(law.n_opt(1.35e17))
     assert found["ci95"] == pytest.approx([2.89e7, 4.55e7], rel=0.08)
     assert found["median"] == pytest.approx(3.36e7, rel=0.03)
     assert interval(law.alpha)["ci95"] == pytest.approx([0.22, 0.41], abs=0.02)
     low, high = interval(law.d_opt(1e9) / 1e9)["ci95"]
     assert low == pytest.approx(4.3, rel=0.15) and 180 < high < 350
+
+
+def test_a_wider_prior_of_the_irreducible_loss_leaves_d_opt_as_it_was(three_study):
+    law = three_study.posterior.law
+    low, high = interval(law.d_opt(1e9) / 1e9)["ci95"]
+    assert low == pytest.approx(4.3, rel=0.15) and 180 < high < 350
+    low, high = interval(law.E)["ci95"]
+    assert low < 0.5 and high > 2.7
 
 
 def test_the_same_runs_give_the_same_draws_and_another_seed_the_same_answer(tiny_runs):

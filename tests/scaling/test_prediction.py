@@ -6,7 +6,7 @@ import pytest
 
 from tests.conftest import RECIPE
 from x1_pretrain.errors import UserError
-from x1_pretrain.scaling.fit import fit_json
+from x1_pretrain.scaling.fit_json import fit_json
 from x1_pretrain.scaling.prediction import planned_runs, prediction_json
 from x1_pretrain.scaling.prediction_text import count, factor, prediction_markdown, ratio
 from x1_pretrain.scaling.score import score_json
@@ -73,7 +73,7 @@ def test_the_document_says_what_the_numbers_say(prediction, tiny_study, quick):
 def test_three_points_are_called_unidentified_in_the_document(three_study, planned, quick):
     content = prediction_json(three_study, 1e9, planned, TEXT)
     text = prediction_markdown(fit_json(three_study, quick), content)
-    assert "**The runs do not identify the law**: 3 runs cannot fix five parameters" in text
+    assert "**The runs do not identify the law**: 3 distinct points cannot fix five parameters" in text
     assert "weak evidence" in text.replace("\n", " ")
 
 

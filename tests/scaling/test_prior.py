@@ -1,3 +1,4 @@
+import dataclasses
 import json
 from pathlib import Path
 
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from x1_pretrain.errors import UserError
-from x1_pretrain.scaling.prior import DEFAULT, load_prior, move_reference
+from x1_pretrain.scaling.prior import DEFAULT, load_prior
 
 
 def test_the_prior_alone_brackets_the_published_ratios():
@@ -18,28 +19,25 @@ def test_the_prior_alone_brackets_the_published_ratios():
     assert np.median(s) == pytest.approx(0.39, abs=0.01)
 
 
-@given(ln_N=st.floats(-10, 10), ln_D=st.floats(-10, 10), seed=st.integers(0, 1000))
-def test_moving_the_reference_keeps_the_law_and_can_be_undone(ln_N: float, ln_D: float, seed: int):
-    prior = load_prior()
+@given(log_N=st.floats(4, 11), log_D=st.floats(5, 13), seed=st.integers(0, 1000))
+def test_the_coordinates_are_those_of_the_law_at_the_centre_of_the_runs(log_N, log_D, seed):
+    N, D = 10**log_N, 10**log_D
+    prior = dataclasses.replace(load_prior(), N=N, D=D)
     theta = prior.sample(20, seed)
-    moved = move_reference(theta, ln_N, ln_D)
     law = prior.law(theta)
-    N, D = prior.N0 * np.exp(ln_N), prior.D0 * np.exp(ln_D)
-    assert np.exp(moved[:, 0]) == pytest.approx(law.loss(N, D), rel=1e-6)
-    assert np.exp(moved[:, 0]) / (1 + np.exp(-moved[:, 1])) == pytest.approx(law.E, rel=1e-6)
-    assert move_reference(moved, -ln_N, -ln_D) == pytest.approx(theta, rel=1e-5, abs=1e-6)
+    assert np.exp(theta[:, 0]) == pytest.approx(law.loss(N, D), rel=1e-6)
+    assert 1 / (1 + np.exp(-theta[:, 1])) == pytest.approx(law.E / law.loss(N, D), rel=1e-6)
+    balance = np.log(law.A * prior.N0**-law.alpha) - np.log(law.B * prior.D0**-law.beta)
+    assert prior.standard(theta)[:, 2] == pytest.approx((balance - 0.2) / 0.35, rel=1e-5, abs=1e-5)
 
 
-def test_moving_the_reference_keeps_volumes():
-    theta = load_prior().sample(5, seed=1)
-    for row in theta:
-        columns = []
-        for i in range(6):
-            step = np.zeros(6)
-            step[i] = 1e-5
-            ends = move_reference(np.stack([row + step, row - step]), -3.0, 2.0)
-            columns.append((ends[0] - ends[1]) / 2e-5)
-        assert np.linalg.det(np.array(columns)) == pytest.approx(1.0, abs=1e-6)
+def test_draws_are_standard_normal_in_the_priors_own_terms(runs_of):
+    prior = load_prior().at(runs_of([1e5, 1e6, 1e7], [1e7, 1e7, 1e8], [3.0, 3.0, 3.0]))
+    centre = [prior.N, prior.D]
+    assert centre == pytest.approx([1e6, 10 ** (22 / 3)])
+    standard = prior.standard(prior.sample(50_000, seed=3))
+    assert standard.mean(axis=0) == pytest.approx(np.zeros(6), abs=0.02)
+    assert np.cov(standard.T) == pytest.approx(np.eye(6), abs=0.03)
 
 
 def test_a_prior_without_a_key_or_with_a_bad_value_is_refused(tmp_path: Path):

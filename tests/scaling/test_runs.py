@@ -44,6 +44,8 @@ def test_dollars_are_read_under_either_name_and_other_columns_are_ignored(tmp_pa
         (["A,5e6,4.5,4.6", *GOOD[1:]], "D 4.5, which looks like millions or billions; write raw counts"),
         (["A,5,4.5e9,4.6", *GOOD[1:]], "N 5, which looks like millions or billions"),
         (["A,5e9,4500,4.6", *GOOD[1:]], "tokens per parameter; D is probably in thousands or millions"),
+        (["A,5e6,4.5e18,4.6", *GOOD[1:]], "D was multiplied twice; both are raw counts"),
+        (["A,5e6,4.5e9,104.2", *GOOD[1:]], "if it is a perplexity, write its natural logarithm"),
         ([GOOD[0], GOOD[1], GOOD[2], GOOD[1]], "run_id 'B' stands 2 times"),
         (GOOD[:2], "2 distinct (N, D) in 2 rows; a law needs at least 3"),
         (["A,5e6,4.5e9,4.6", "B,5e6,4.5e9,4.6", "C,5e6,4.5e9,4.6"], "1 distinct (N, D) in 3 rows"),
@@ -56,6 +58,16 @@ def test_each_bad_table_has_its_own_sentence(tmp_path: Path, rows: list[str], sa
         read_runs(write(tmp_path, rows))
     assert says in str(caught.value) and "runs.csv" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_seeds_and_other_columns_are_read_where_present(tmp_path: Path):
+    rows = [f"{row},m{i},1e7,2e17" for i, row in enumerate([*GOOD, "D" + GOOD[0][1:]])]
+    runs = read_runs(write(tmp_path, rows, f"{HEADER},model,N_total,C_counted"))
+    assert runs.model == ("m0", "m1", "m2", "m3") and runs.points == 3
+    assert runs.N_total.tolist() == [1e7] * 4 and runs.C_counted.tolist() == [2e17] * 4
+    kept = runs.take(np.array([True, False, True, False]))
+    assert kept.run_id == ("A", "C") and kept.model == ("m0", "m2") and len(kept.N_total) == 2
+    assert kept.branch is None and kept.with_sizes(kept.N_total).N.tolist() == [1e7] * 2
 
 
 def test_a_missing_column_and_a_missing_file_are_named(tmp_path: Path):

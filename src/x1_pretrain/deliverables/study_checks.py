@@ -64,9 +64,10 @@ def runs_csv_is_the_sweep(files: Files) -> list[Problem]:
     """runs.csv has each point of the sweep once, with its tokens and its loss."""
     expected = {}
     for run in files.sweep_runs().values():
-        for point in run["points"]:
-            key = (run["model"], run["seed"], point["branch"])
-            expected[key] = (point["D"], point["val_loss_nats"])
+        for seeded in (run, *run.get("replicates", ())):
+            for point in seeded["points"]:
+                key = (run["model"], seeded["seed"], point["branch"])
+                expected[key] = (point["D"], point["val_loss_nats"])
     problems = []
     for i, row in enumerate(files[paths.RUNS_CSV]):
         key = (row["model"], row["seed"], row["branch"])

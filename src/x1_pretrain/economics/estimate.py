@@ -50,7 +50,8 @@ def _work(study: Study, name: str, spec: RunSpec, runs: int = 1) -> Work:
 def work_of(study: Study, model: str | None = None) -> list[Work]:
     """The runs of the whole study, or only the training of `model`.
 
-    A sweep run includes its cool-down branches; the spike lab counts its incident and one replay.
+    A sweep run includes its cool-down branches and further seeds; the spike lab counts its incident and one
+    replay.
     Raises `UserError` for an unknown model or a run too short for its schedule.
     """
     chosen, choice = model or study.choice.model, study.choice
@@ -59,7 +60,8 @@ def work_of(study: Study, model: str | None = None) -> list[Work]:
         return runs
     fractions = study.profile.sweep.branches
     for swept in choice.sweep.models:
-        runs.append(_work(study, f"sweep {swept}", spec_of(study, swept, "sweep", swept, fractions)))
+        spec = spec_of(study, swept, "sweep", swept, fractions)
+        runs.append(_work(study, f"sweep {swept}", spec, runs=choice.sweep.seeds))
     steps, spiked = study.profile.spike.steps, choice.spike.model
     spike = spec_of(study, spiked, "spike", "spike", total_steps=steps)
     return [*runs, _work(study, f"spike {spiked}", spike, runs=2)]

@@ -14,7 +14,7 @@ from x1_pretrain.scaling.law import Law
 from x1_pretrain.scaling.point_fit import HUBER_DELTA, Problem
 from x1_pretrain.scaling.runs import Runs, plural
 
-MIN_ROWS = 9
+MIN_POINTS = 9
 MIN_BUDGETS = 3
 MIN_DISTINCT = 6  # rows of a resample: five parameters and one to spare
 MAX_ITERATIONS = 400
@@ -39,10 +39,10 @@ def refusal(runs: Runs, resamples: int) -> str | None:
     budgets = len(runs.budgets())
     if resamples == 0:
         return "not asked for: 0 resamples"
-    if len(runs) < MIN_ROWS or budgets < MIN_BUDGETS:
+    if runs.points < MIN_POINTS or budgets < MIN_BUDGETS:
         return (
-            f"{len(runs)} runs over {plural(budgets, 'budget')}: a bootstrap of five "
-            f"parameters needs at least {MIN_ROWS} runs over {MIN_BUDGETS}, with fewer its intervals are "
+            f"{runs.points} distinct points over {plural(budgets, 'budget')}: a bootstrap of five "
+            f"parameters needs at least {MIN_POINTS} over {MIN_BUDGETS}, with fewer its intervals are "
             "far too narrow"
         )
     return None
@@ -57,12 +57,17 @@ def pairs_bootstrap(runs: Runs, start: Law, resamples: int, seed: int) -> Bootst
     theta = theta[converged]
     law = Law(
         E=np.exp(theta[:, 2]),
-        A=np.exp(theta[:, 0] + theta[:, 3] * problem.center_x),
+        A=_exp(theta[:, 0] + theta[:, 3] * problem.center_x),
         alpha=theta[:, 3],
-        B=np.exp(theta[:, 1] + theta[:, 4] * problem.center_y),
+        B=_exp(theta[:, 1] + theta[:, 4] * problem.center_y),
         beta=theta[:, 4],
     )
     return Bootstrap(law, resamples, len(theta), int((~converged).sum()), resampling)
+
+
+def _exp(logarithm: np.ndarray) -> np.ndarray:
+    """Where a term has vanished, its coefficient may be beyond all floats: the largest stands for it."""
+    return np.exp(np.minimum(logarithm, np.log(np.finfo(float).max)))
 
 
 def _resample(runs: Runs, resamples: int, seed: int) -> tuple[np.ndarray, str]:

@@ -1,4 +1,4 @@
-"""Gather the sweep's runs into runs.csv: one row for each (model, branch), C = 6ND beside counted FLOPs."""
+"""The sweep's runs as runs.csv: one row for each (model, seed, branch), with 6ND and counted FLOPs."""
 
 import csv
 import io
@@ -34,13 +34,14 @@ def collect(sweep_runs: Sequence[Path], output: Path) -> None:
 
 
 def _rows_of(path: Path) -> list[dict[str, Any]]:
+    """Rows of the study's own seed, then those of the further seeds, if any."""
     run = read_json(path)
     try:
         return [
             {
-                "run_id": f"{run['model']}-seed{run['seed']}-b{point['branch']}",
+                "run_id": f"{run['model']}-seed{seeded['seed']}-b{point['branch']}",
                 "model": run["model"],
-                "seed": run["seed"],
+                "seed": seeded["seed"],
                 "branch": point["branch"],
                 "N": run["N"],
                 "N_total": run["N_total"],
@@ -51,7 +52,8 @@ def _rows_of(path: Path) -> list[dict[str, Any]]:
                 "val_bits_per_byte": point["val_bits_per_byte"],
                 "usd_spent": point["usd_spent"],
             }
-            for point in run["points"]
+            for seeded in (run, *run.get("replicates", ()))
+            for point in seeded["points"]
         ]
     except (KeyError, TypeError) as error:
         raise UserError(

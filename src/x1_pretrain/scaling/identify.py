@@ -53,8 +53,10 @@ def doubts(runs: Runs, posterior: Posterior, matrix: Jacobian) -> list[str]:
     """Reasons why the law is not identified, one sentence each; empty if it is."""
     found = []
     budgets = len(runs.budgets())
-    if len(runs) < MIN_RUNS:
-        found.append(f"{len(runs)} runs cannot fix five parameters; at least {MIN_RUNS} are needed.")
+    if runs.points < MIN_RUNS:
+        found.append(
+            f"{runs.points} distinct points cannot fix five parameters; at least {MIN_RUNS} are needed."
+        )
     if budgets < MIN_BUDGETS:
         found.append(f"The runs have {plural(budgets, 'FLOPs budget')}; at least {MIN_BUDGETS} are needed.")
     if matrix.rank < len(PARAMETERS):

@@ -13,9 +13,11 @@ import numpy as np
 
 from x1_pretrain.scaling.law import Law
 from x1_pretrain.scaling.published import HOFFMANN
-from x1_pretrain.scaling.runs import Runs
+from x1_pretrain.scaling.runs import Runs, plural
 
+MIN_POINTS, MIN_BUDGETS = 6, 2
 HUBER_DELTA = 1e-3
+SQUARED = 1.0  # delta above every residual of ln L: half the summed squares
 GRID = np.geomspace(0.03, 1.5, 32)  # alpha and beta of every published fit lie well inside
 MIN_SHARE = 1e-6  # a term below this share of the loss counts as absent from the grid's start
 GRADIENT_TOLERANCE = 1e-5  # per run, in units of delta: the largest a run can contribute is 1
@@ -47,12 +49,13 @@ class Problem:
     log_loss: np.ndarray
     center_x: float
     center_y: float
+    delta: float = HUBER_DELTA
 
     @classmethod
-    def of(cls, runs: Runs) -> "Problem":
+    def of(cls, runs: Runs, delta: float = HUBER_DELTA) -> "Problem":
         log_N, log_D = np.log(runs.N), np.log(runs.D)
         center_x, center_y = float(log_N.mean()), float(log_D.mean())
-        return cls(log_N - center_x, log_D - center_y, np.log(runs.loss_nats), center_x, center_y)
+        return cls(log_N - center_x, log_D - center_y, np.log(runs.loss_nats), center_x, center_y, delta)
 
     def objective(
         self, theta: np.ndarray, weights: np.ndarray | float = 1.0
@@ -67,7 +70,7 @@ class Problem:
         e_term = np.exp(e)
         predicted = n_term + d_term + e_term
         residual = np.log(predicted) - self.log_loss
-        slope = np.clip(residual, -HUBER_DELTA, HUBER_DELTA)
+        slope = np.clip(residual, -self.delta, self.delta)
         value = (weights * slope * (residual - slope / 2)).sum(axis=-1)
         slope *= weights
         slope /= predicted
@@ -89,13 +92,13 @@ class Problem:
         for _ in range(5):
             # The gradient is at most delta per run: scaled, so that gtol has a meaning.
             found = minimize(
-                lambda theta: tuple(part / HUBER_DELTA for part in self.objective(theta, weights)),
+                lambda theta: tuple(part / self.delta for part in self.objective(theta, weights)),
                 best,
                 jac=True,
                 method="BFGS",
                 options={"gtol": 1e-9, "maxiter": 1000},
             )
-            improved = found.fun * HUBER_DELTA
+            improved = found.fun * self.delta
             if not improved < value * (1 - 1e-9):
                 break
             best, value = found.x, improved
@@ -149,15 +152,26 @@ def variable_projection(problem: Problem) -> np.ndarray:
     return best
 
 
-def point_fit(runs: Runs) -> PointFit:
+def refusal(runs: Runs) -> str | None:
+    """Why there is no point fit of these runs, or None."""
+    budgets = len(runs.budgets())
+    if runs.points >= MIN_POINTS and budgets >= MIN_BUDGETS:
+        return None
+    return (
+        f"{plural(runs.points, 'distinct point')} over {plural(budgets, 'budget')}: five parameters need at "
+        f"least {MIN_POINTS} over {MIN_BUDGETS}, with fewer the starting values decide"
+    )
+
+
+def point_fit(runs: Runs, delta: float = HUBER_DELTA) -> PointFit:
     """The optimum over (E, A, alpha, B, beta), reached from two independent starts."""
-    problem = Problem.of(runs)
+    problem = Problem.of(runs, delta)
     first = problem.minimise(variable_projection(problem))
     second = problem.minimise(problem.theta_of(HOFFMANN.law))
     objectives = [float(problem.objective(theta)[0]) for theta in (first, second)]
     best = first if objectives[0] <= objectives[1] else second
     gradient = problem.objective(best)[1]
-    gradient_norm = float(np.abs(gradient).max() / (HUBER_DELTA * len(runs)))
+    gradient_norm = float(np.abs(gradient).max() / (delta * len(runs)))
     law = problem.law_of(best)
     agree = abs(objectives[0] - objectives[1]) <= AGREEMENT * min(objectives)
     terms = np.array([np.exp(best[0]), np.exp(best[1]), law.E])  # at the centre of the data

@@ -1,6 +1,7 @@
 """What the runs say about the law, as a distribution: it stays honest where three points meet five unknowns.
 
-Model: ln L_observed ~ Normal(ln L(N, D), sigma), with the prior of `prior.py`. Unlike a bootstrap,
+Model: ln L_observed ~ Normal(ln L(N, D), sigma), with the prior of `prior.py`. Where seeds were repeated,
+their scatter is known noise beside sigma, which then is the misfit of the form alone. Unlike a bootstrap,
 which has no spread when five parameters interpolate three points, its 95% intervals cover.
 """
 
@@ -11,7 +12,8 @@ import numpy as np
 from x1_pretrain.errors import UserError
 from x1_pretrain.scaling import ensemble
 from x1_pretrain.scaling.law import Law
-from x1_pretrain.scaling.prior import Prior, move_reference
+from x1_pretrain.scaling.prior import Prior
+from x1_pretrain.scaling.replicates import Points
 from x1_pretrain.scaling.runs import Runs
 
 MAX_ENSEMBLES = 5
@@ -54,10 +56,10 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Posterior:
-    """Draws of laws and of the noise: each array has shape (ensembles, draws)."""
+    """Draws of laws and of the noise of a run: each array has shape (ensembles, draws)."""
 
     law: Law
-    sigma: np.ndarray
+    sigma: np.ndarray  # of ln L of a single run, its seed's noise included
     acceptance: float
     shift: np.ndarray  # of the six coordinates' means from the prior's, in its standard deviations
     prior_law: Law  # draws of the prior alone, shape (PRIOR_DRAWS,)
@@ -74,25 +76,24 @@ class Posterior:
 class Target:
     """The posterior density of one set of runs, in coordinates at the geometric mean of their N and D.
 
-    There the coordinates are nearly independent; at the prior's own reference point, decades away
-    for small runs, they lie along a thin curved ridge in which walkers get stuck.
+    There the coordinates are nearly independent; at a point decades away they lie along a thin curved
+    ridge in which walkers get stuck.
     """
 
     x: np.ndarray  # ln N, centred
     y: np.ndarray  # ln D, centred
     log_loss: np.ndarray
+    seed_variance: np.ndarray  # known variance of each point; one number where it is none
     prior: Prior
-    offset_n: float  # ln of the runs' geometric mean N over the prior's N0; D likewise
-    offset_d: float
 
     @classmethod
-    def of(cls, runs: Runs, prior: Prior) -> "Target":
-        x, y = np.log(runs.N / prior.N0), np.log(runs.D / prior.D0)
-        offset_n, offset_d = float(x.mean()), float(y.mean())
-        return cls(x - offset_n, y - offset_d, np.log(runs.loss_nats), prior, offset_n, offset_d)
+    def of(cls, points: Points, prior: Prior) -> "Target":
+        """`prior` stands at the centre of the runs."""
+        known = points.seed_variance / points.count if points.seed_variance else np.zeros(1)
+        return cls(np.log(points.N / prior.N), np.log(points.D / prior.D), points.log_loss, known, prior)
 
     def log_shape(self, theta: np.ndarray) -> np.ndarray:
-        """ln(L / T) at every run, for rows of centred theta: (k, 6) -> (k, n)."""
+        """ln(L / T) at every run, for rows of theta: (k, 6) -> (k, n)."""
         s = 1 / (1 + np.exp(-theta[:, 1]))
         d_share = (1 - s) / (1 + np.exp(theta[:, 2]))
         exponents = np.exp(theta[:, 3:5])
@@ -103,21 +104,21 @@ class Target:
         )
 
     def log_density(self, theta: np.ndarray) -> np.ndarray:
-        """Log posterior density, up to a constant, of rows of centred theta: (k, 6) -> (k,)."""
+        """Log posterior density, up to a constant, of rows of theta: (k, 6) -> (k,)."""
         residual = self.log_shape(theta) + theta[:, :1] - self.log_loss
-        fit = np.einsum("ij,ij->i", residual, residual) * np.exp(-2 * theta[:, 5])
-        at_prior = move_reference(theta, -self.offset_n, -self.offset_d)
-        standard = (at_prior - self.prior.mean) / self.prior.sd
+        variance = np.exp(2 * theta[:, 5:]) + self.seed_variance  # (k, n), or (k, 1) if all are equal
+        fit = (residual**2 / variance).sum(axis=1)
+        volume = np.log(variance).sum(axis=1) * (len(self.log_loss) / variance.shape[1])
+        standard = self.prior.standard(theta)
         penalty = np.einsum("ij,ij->i", standard, standard)
-        return -0.5 * (fit + penalty) - len(self.log_loss) * theta[:, 5]
+        return -0.5 * (fit + volume + penalty)
 
     def starts(self, sampling: Sampling) -> np.ndarray:
         """Each ensemble starts at the best of its own prior draws, after their scale T was fitted."""
         walkers = sampling.walkers // sampling.ensembles
         starts = []
         for k in range(sampling.ensembles):
-            draws = self.prior.sample(CANDIDATES, sampling.seed + 100 + k)
-            theta = move_reference(draws, self.offset_n, self.offset_d)
+            theta = self.prior.sample(CANDIDATES, sampling.seed + 100 + k)
             theta[:, 0] = (self.log_loss - self.log_shape(theta)).mean(axis=1)
             best = np.argsort(-self.log_density(theta), kind="stable")[:walkers]
             # The halves of an ensemble should not be the better and the worse ones.
@@ -127,7 +128,8 @@ class Target:
 
 def sample_posterior(runs: Runs, prior: Prior, sampling: Sampling) -> Posterior:
     """The posterior of a law by independent ensembles; deterministic."""
-    target = Target.of(runs, prior)
+    prior, points = prior.at(runs), Points.of(runs)
+    target = Target.of(points, prior)
     draws = ensemble.sample(
         target.log_density,
         target.starts(sampling),
@@ -136,15 +138,13 @@ def sample_posterior(runs: Runs, prior: Prior, sampling: Sampling) -> Posterior:
         thin=KEEP_EVERY,
         seed=sampling.seed,
     )
-    flat = draws.theta.reshape(-1, DIMENSIONS)
-    theta = move_reference(flat, -target.offset_n, -target.offset_d)
+    theta = draws.theta
     prior_theta = prior.sample(PRIOR_DRAWS, sampling.seed)
-    shape = draws.theta.shape
     return Posterior(
-        law=prior.law(theta.reshape(shape)),
-        sigma=np.exp(theta[:, 5]).reshape(shape[:2]),
+        law=prior.law(theta),
+        sigma=np.sqrt(np.exp(2 * theta[..., 5]) + points.seed_variance),
         acceptance=draws.acceptance,
-        shift=(theta.mean(axis=0) - prior.mean) / prior.sd,
+        shift=prior.standard(theta.reshape(-1, DIMENSIONS)).mean(axis=0),
         prior_law=prior.law(prior_theta),
         prior_sigma=np.exp(prior_theta[:, 5]),
         sampling=sampling,

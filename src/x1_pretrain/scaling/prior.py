@@ -1,10 +1,15 @@
 """The prior of a law: a data file with its sources, and the coordinates the posterior is sampled in.
 
-Six coordinates theta = (ln T, logit s, ln r, ln alpha, ln beta, ln sigma): T = L(N0, D0), s = E / T,
-r = (A / N0^alpha) / (B / D0^beta), sigma = standard deviation of ln L. Shares instead of an absolute E
-make one prior serve every tokenizer.
+Six coordinates theta = (ln T, logit s, ln r, ln alpha, ln beta, ln sigma) at the centre of the runs, the
+geometric means (N, D): T = L(N, D), s = E / T, r = (A / N^alpha) / (B / D^beta), sigma = standard
+deviation of ln L. Shares instead of an absolute E make one prior serve every tokenizer.
+
+The prior of r alone is stated elsewhere, at the reference point (N0, D0) of the published laws: what they
+agree on is how tokens and parameters balance at their own scale. On how much of the loss is irreducible
+they say nothing about another text, so s has a wide prior where the runs are.
 """
 
+import dataclasses
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -15,6 +20,7 @@ import numpy as np
 from x1_pretrain.deliverables.files import read_json
 from x1_pretrain.errors import UserError
 from x1_pretrain.scaling.law import Law
+from x1_pretrain.scaling.runs import Runs
 
 COORDINATES = ("ln_T", "logit_s", "ln_r", "ln_alpha", "ln_beta", "ln_sigma")
 DEFAULT = Path(str(resources.files("x1_pretrain.scaling") / "prior.json"))
@@ -22,17 +28,37 @@ DEFAULT = Path(str(resources.files("x1_pretrain.scaling") / "prior.json"))
 
 @dataclass(frozen=True)
 class Prior:
-    """Independent normals of the six coordinates at the reference point N0 (parameters), D0 (tokens)."""
+    """Independent normals of the coordinates: ln r at (N0, D0), the others at the runs' centre (N, D)."""
 
     N0: float
     D0: float
     mean: np.ndarray
     sd: np.ndarray
     content: dict[str, Any]  # the file as it was read, printed in fit.json
+    N: float
+    D: float
+
+    def at(self, runs: Runs) -> "Prior":
+        """The same prior for runs with another centre."""
+        N, D = (float(np.exp(np.log(values).mean())) for values in (runs.N, runs.D))
+        return dataclasses.replace(self, N=N, D=D)
+
+    def _way_to_reference(self, theta: np.ndarray) -> np.ndarray:
+        """ln r at (N0, D0) minus ln r at the centre. A shift by other coordinates keeps volumes."""
+        to_N0, to_D0 = np.log(self.N0 / self.N), np.log(self.D0 / self.D)
+        return np.exp(theta[:, 4]) * to_D0 - np.exp(theta[:, 3]) * to_N0
+
+    def standard(self, theta: np.ndarray) -> np.ndarray:
+        """Distances of draws (k, 6) from the prior's means, in its standard deviations; shape (k, 6)."""
+        distance = theta - self.mean
+        distance[:, 2] += self._way_to_reference(theta)
+        return distance / self.sd
 
     def sample(self, count: int, seed: int) -> np.ndarray:
         """`count` draws of theta, shape (count, 6)."""
-        return self.mean + self.sd * np.random.default_rng(seed).standard_normal((count, 6))
+        theta = self.mean + self.sd * np.random.default_rng(seed).standard_normal((count, 6))
+        theta[:, 2] -= self._way_to_reference(theta)
+        return theta
 
     def law(self, theta: np.ndarray) -> Law:
         """The laws of draws `theta` of shape (..., 6): fields of shape (...)."""
@@ -41,29 +67,11 @@ class Prior:
         reducible = T * (1 - s)
         return Law(
             E=T * s,
-            A=reducible * r / (1 + r) * np.exp(alpha * np.log(self.N0)),
+            A=reducible * r / (1 + r) * np.exp(alpha * np.log(self.N)),
             alpha=alpha,
-            B=reducible / (1 + r) * np.exp(beta * np.log(self.D0)),
+            B=reducible / (1 + r) * np.exp(beta * np.log(self.D)),
             beta=beta,
         )
-
-
-def move_reference(theta: np.ndarray, ln_N: float, ln_D: float) -> np.ndarray:
-    """The same laws in the coordinates of another reference point, (N0 e^ln_N, D0 e^ln_D).
-
-    `theta` has shape (k, 6). The map keeps volumes: (ln T, logit s, ln r) and (ln E, ln term_N,
-    ln term_D) differ by a Jacobian of exactly 1, and moving shifts ln term_N by -alpha ln_N and
-    ln term_D by -beta ln_D. So a density needs no correction.
-    """
-    s = 1 / (1 + np.exp(-theta[:, 1]))
-    step_N, step_D = np.exp(theta[:, 3]) * ln_N, np.exp(theta[:, 4]) * ln_D
-    d_share = (1 - s) / (1 + np.exp(theta[:, 2]))
-    reducible = (1 - s - d_share) * np.exp(-step_N) + d_share * np.exp(-step_D)
-    moved = theta.copy()
-    moved[:, 0] += np.log(s + reducible)
-    moved[:, 1] = np.log(s / reducible)
-    moved[:, 2] += step_D - step_N
-    return moved
 
 
 def load_prior(path: Path = DEFAULT) -> Prior:
@@ -84,4 +92,4 @@ def load_prior(path: Path = DEFAULT) -> Prior:
         raise UserError(f"{path}: a mean, sd or reference is not a number ({error})") from error
     if not (np.isfinite(mean).all() and (sd > 0).all() and np.isfinite(sd).all() and N0 > 0 and D0 > 0):
         raise UserError(f"{path}: every mean must be finite, and every sd, N0 and D0 above 0")
-    return Prior(N0=N0, D0=D0, mean=mean, sd=sd, content=printed)
+    return Prior(N0=N0, D0=D0, mean=mean, sd=sd, content=printed, N=N0, D=D0)
