@@ -95,7 +95,7 @@ def test_the_committed_study_loads(study: Path):
             r"model 'Q' is not in .*tiny.yaml; valid models are A, B",
         ),
         (TINY, "    - 1.0", "    - 0.9", "must increase and end with 1.0"),
-        (TINY, "cap_usd: 50.0", "cap_usd: 0", "cap_usd > 0"),
+        (TINY, "cap_usd: 50.0", "cap_usd: 0", "a finite number above 0"),
         (TINY, "cooldown_fraction: ", "cooldown_fraction: 0  # ", r"is not in \(0, 1\]"),
         (paths.PARAMS, "seed: 0", "seed: -1", r"params\.yaml\.seed: -1 is not from 0 to"),
         (paths.PARAMS, "    - B", "    - A", r"sweep\.models: \['A', 'A', 'C'\] .* each once"),

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from tests.conftest import RECIPE
+from tests.conftest import MONEY, RECIPE
 from x1_pretrain.checkpoint import publish
-from x1_pretrain.config import Inference, Money, as_dict
+from x1_pretrain.config import Inference, as_dict
 from x1_pretrain.errors import UserError
 from x1_pretrain.inference import (
     converted,
@@ -47,7 +47,7 @@ def windows(n=12, seed=0):
 
 
 def money(price=0.0):
-    return Money(None, price, "a price list", "2026-11-30", 0.3, 50.0, False)
+    return dataclasses.replace(MONEY, price_usd_per_hour=price, price_source="a price list", cap_usd=50.0)
 
 
 class FakeTokens:
