@@ -244,15 +244,14 @@ def test_a_digest_changes_with_every_field():
 @pytest.mark.parametrize("shallow", [True, False])
 def test_a_temporary_copy_of_a_shallow_clone_is_refused(tmp_path, monkeypatch, shallow):
     git = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org")
-    origin, clone, copy = tmp_path / "origin", tmp_path / "clone", tmp_path / "copy"
+    origin, clone = tmp_path / "origin", tmp_path / "clone"
     subprocess.run([*git, "init", "-q", str(origin)], check=True)
     for n in range(2):
         subprocess.run([*git, "-C", str(origin), "commit", "-q", "--allow-empty", "-m", str(n)], check=True)
     depth = ["--depth", "1"] if shallow else []
     subprocess.run([*git, "clone", "-q", *depth, f"file://{origin}", str(clone)], check=True)
-    (copy / ".dvc").mkdir(parents=True)
-    (copy / ".dvc/config.local").write_text(f"[cache]\n    dir = {clone}/.dvc/cache\n")
-    monkeypatch.chdir(copy)
+    (clone / ".dvc/tmp/exps/copy").mkdir(parents=True)
+    monkeypatch.chdir(clone / ".dvc/tmp/exps/copy")
     refuse_lost_experiment()  # not an experiment
     monkeypatch.setenv("DVC_EXP_BASELINE_REV", "0" * 40)
     if shallow:

@@ -24,42 +24,11 @@ from x1_pretrain.economics.hardware import GPUS
 from x1_pretrain.economics.ledger import Ledger
 from x1_pretrain.economics.preflight import Preflight, age_text, peak_of
 from x1_pretrain.errors import UserError, exit_on_user_error
-from x1_pretrain.spending import Spending, alive
+from x1_pretrain.spending import alive
 from x1_pretrain.study import Study, load_study, profile_path, study_of
 
 ABOVE_CAP = 3
 KILL_AFTER_S = 120  # between the signal that makes a trainer save and the one that ends it
-
-
-def refuse_above_cap(spending: Spending, estimate: Preflight) -> None:
-    """Raise `UserError` if what a run has left to do would end above the cap; the sum goes to stderr.
-
-    What it expects to take is in the ledger from then on, so that no other run plans with the same dollars.
-    """
-    if not estimate.price_usd_per_hour:
-        return
-    expected_s = spending.elapsed_s() + (estimate.hours or 0.0) * SECONDS_PER_HOUR
-    spending.expect(expected_s)
-    estimate = dataclasses.replace(
-        estimate, spent_usd=spending.ledger.total_usd(), committed_usd=committed_usd(spending)
-    )
-    if estimate.fits:
-        return
-    spending.status = "refused"
-    spending.expect(spending.elapsed_s())
-    print("\n".join(estimate.lines()), file=sys.stderr)
-    raise UserError(
-        f"money.cap_usd: this run would take {estimate.hours:.2f} h at {estimate.price_usd_per_hour} $/h; with "
-        f"storage, egress, a margin and the {estimate.spent_usd + estimate.committed_usd:.2f} $ already spent "
-        f"or committed that is {estimate.total_usd:.2f} $, above the cap of {estimate.cap_usd:.2f} $; raise it, "
-        "lower the model's flops or train on a cheaper machine"
-    )
-
-
-def committed_usd(spending: Spending) -> float:
-    """Dollars that the other runs under way still expect to cost."""
-    others = (a for a in spending.ledger.attempts() if a.id != spending.id and alive(a))
-    return math.fsum(attempt.expected_usd for attempt in others)
 
 
 def preflight(study: Study, arguments: argparse.Namespace) -> Preflight:

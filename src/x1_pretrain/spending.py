@@ -111,7 +111,7 @@ class Spending:
         self.ledger.beat(self.id, self.elapsed_s(), utc_now())
 
     def expect(self, expected_s: float) -> None:
-        """Write down how long this is expected to have taken at its end: dollars that others must not plan."""
+        """Write down how long this should have taken at its end: dollars that others must not plan."""
         self.ledger.expect(self.id, self.elapsed_s(), utc_now(), expected_s)
 
     def stop_machine(self) -> None:
@@ -128,9 +128,7 @@ class Spending:
     def __enter__(self) -> "Spending":
         elapsed_s = self.elapsed_s()
         interval_s = BEAT_S + LATE_S
-        self.ledger.begin(
-            self.id, self.stage, self.run_id, self.price, interval_s, elapsed_s, utc_now()
-        )
+        self.ledger.begin(self.id, self.stage, self.run_id, self.price, interval_s, elapsed_s, utc_now())
         self._thread.start()
         return self
 

@@ -64,7 +64,7 @@ class CourseTable:
         again = [
             f"  plan again: at most {self.most_usd_per_hour:.3f} $/h for this table",
             f"  or the triple in {SHORT_TRIPLE_H:g} h: {short.total_usd:.2f} $, "
-            + ("which fits" if short.fits else f"above the cap too, at most {short.most_usd_per_hour:.3f} $/h"),
+            + ("fits" if short.fits else f"above the cap too, at most {short.most_usd_per_hour:.3f} $/h"),
         ]
         if hours > 0 and not short.fits:
             again.append(f"  or that and a run of {hours:.1f} h instead of {DAY_H:g}")

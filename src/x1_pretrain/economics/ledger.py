@@ -219,7 +219,7 @@ class Ledger:
         event = values.get("event") if isinstance(values, dict) else None
         names = {"begin": BEGIN, "beat": BEAT, "expect": EXPECT, "end": END}.get(str(event))
         if names is None or set(values) != {*names, "event"}:
-            raise UserError(f"{where} is not the begin, a beat, an expectation or the end of an attempt: {values!r}")
+            raise UserError(f"{where} is neither the begin nor a beat nor the end of an attempt: {values!r}")
         for name, kind in names.items():
             value = values[name]
             if kind is str and not isinstance(value, str):
@@ -231,7 +231,7 @@ class Ledger:
         known = self._read.attempts.get(values["attempt"])
         if (known is None) == (event != "begin"):
             why = "begins twice" if known else "never began"
-            raise UserError(f"{where}: attempt {values['attempt']!r} {why}, so a line is missing or was copied")
+            raise UserError(f"{where}: attempt {values['attempt']!r} {why}: a line is missing or was copied")
         if known is None:
             fields = {name: value for name, value in values.items() if name not in ("attempt", "event")}
             self._read.attempts[values["attempt"]] = Attempt(id=values["attempt"], **fields)
@@ -248,7 +248,7 @@ class Ledger:
 
     def _checked_project(self, values: Any, where: str) -> str:
         if not isinstance(values, dict) or set(values) != {"ledger", "project"} or values["ledger"] != FORMAT:
-            raise UserError(f"{where} does not say whose ledger of format {FORMAT} this is; move the file away")
+            raise UserError(f"{where} does not say whose ledger (format {FORMAT}) it is; move the file away")
         project = str(values["project"])
         if self.project is not None and project != self.project:
             raise UserError(

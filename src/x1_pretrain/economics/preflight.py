@@ -121,8 +121,8 @@ class Preflight:
             f"{'fixed':<14}{duration_text(self.fixed_hours)} of start-up and checkpoints (assumed)",
             f"{'price':<14}{self.price_usd_per_hour:.4g} $/h ({self.price_source})",
             f"{'compute cost':<14}{self.compute_usd:.2f} $",
-            f"{'storage':<14}{self.storage_usd:.2f} $ ({held.gb:g} GB at {held.usd_per_gb_month:g} $ a month)",
-            f"{'egress':<14}{self.egress_usd:.2f} $ ({held.egress_gb:g} GB at {held.egress_usd_per_gb:g} $, "
+            f"{'storage':<14}{self.storage_usd:.2f} $ ({held.gb:g} GB, {held.usd_per_gb_month:g} $/GB/month)",
+            f"{'egress':<14}{self.egress_usd:.2f} $ ({held.egress_gb:g} GB, {held.egress_usd_per_gb:g} $/GB; "
             f"{held.source}, {age_text(held.date)})",
             f"{'margin ' + format(MARGIN, '.0%'):<14}{self.new_usd * MARGIN / (1 + MARGIN):.2f} $",
             f"{'already spent':<14}{self.spent_usd:.2f} $ (ledger)",
