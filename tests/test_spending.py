@@ -1,4 +1,4 @@
-"""The meter of a process: what is charged is never less than the time, nor more than the cap and one round."""
+"""The meter of a process: charged is never less than the time took, nor more than the cap and one round."""
 
 import dataclasses
 import math
