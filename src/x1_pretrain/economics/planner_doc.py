@@ -59,8 +59,8 @@ def runs_table() -> str:
     worst = max(abs(run.error or 0.0) for run in tested)
     text = (
         "## Public runs\n\nAccelerator-hours as the formula predicts them at the stated MFU, and as "
-        f"published (read {READ}). {len(tested)} of {len(PUBLIC_RUNS)} agree within {TOLERANCE:.0%}, the worst by "
-        f"{worst:.1%}; where a row does not, it says why, and the MFU is not bent.\n\n"
+        f"published (read {READ}). {len(tested)} of {len(PUBLIC_RUNS)} agree within {TOLERANCE:.0%}, the "
+        f"worst by {worst:.1%}; where a row does not, it says why, and the MFU is not bent.\n\n"
     )
     return text + "\n".join(rows) + "\n\n" + "\n".join(notes) + "\n"
 
