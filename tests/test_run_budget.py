@@ -13,9 +13,9 @@ from x1_pretrain.config import as_dict
 from x1_pretrain.deliverables.manifest import build_manifest
 from x1_pretrain.economics.ledger import Ledger
 from x1_pretrain.errors import UserError
-from x1_pretrain.run_budget import BUDGET_EXHAUSTED
 from x1_pretrain.run_state import State
 from x1_pretrain.schedule import schedule_of
+from x1_pretrain.spending import BUDGET_EXHAUSTED
 
 STEPS, STEP_S = 60, 30.0
 PRICE = 3.6  # a tenth of a cent a second

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -105,6 +107,49 @@ def test_a_run_that_hangs_ends_itself_and_stops_the_machine(ledger_here):
     assert done.returncode == module.DEAD_MAN
     assert "no step for" in done.stderr and "stopping the machine" in done.stdout
     assert Ledger(ledger_here).attempts()[-1].status == "hung"
+
+
+ENDLESS = """
+import dataclasses, sys, time
+sys.path.insert(0, sys.argv[1])
+from tests.conftest import MONEY
+from x1_pretrain import spending
+spending.BEAT_S = spending.LATE_S = 0.05
+money = dataclasses.replace(MONEY, price_usd_per_hour=3600.0, cap_usd=0.5)
+with spending.Spending("spike", "run", money):
+    time.sleep(60)
+"""
+
+
+def test_a_stage_that_asks_nothing_is_ended_at_the_cap(ledger_here):
+    root = os.path.dirname(os.path.dirname(__file__))
+    command = [sys.executable, "-c", ENDLESS, root]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == module.BUDGET_EXHAUSTED and "the cap of 0.5 $ is reached" in done.stderr
+    assert Ledger(ledger_here).attempts()[-1].status == "budget_exhausted"
+
+
+def test_a_stages_main_is_charged_from_the_start_of_the_process(ledger_here, monkeypatch):
+    study = SimpleNamespace(choice=SimpleNamespace(model="X1", seed=3), profile=SimpleNamespace(money=PAID))
+    monkeypatch.setattr(module, "load_study", lambda: study)
+    monkeypatch.setattr(module, "process_start_s", lambda: module.now_s() - 100)
+    ran = []
+    module.charged("inference")(lambda: ran.append(1))()
+    (attempt,) = Ledger(ledger_here).attempts()
+    assert (attempt.stage, attempt.run_id, attempt.status) == ("inference", "X1-seed3", "finished")
+    assert ran == [1] and 100 <= attempt.charged_s < 160
+    monkeypatch.setattr(module, "process_start_s", lambda: module.now_s() - 600)
+    with pytest.raises(UserError, match=r"the cap of 600.00 \$ is spent .* so spike does not start"):
+        module.charged("spike")(lambda: ran.append(1))()
+    assert ran == [1] and len(Ledger(ledger_here).attempts()) == 1
+
+
+def test_every_stage_that_computes_is_charged():
+    root = Path(__file__).resolve().parents[1]
+    for name in ("fetch", "curate", "tokenize_text", "fit", "spike", "inference"):
+        assert "@exit_on_user_error\n@charged(" in (root / f"stages/{name}.py").read_text(), name
+    for name in ("train", "sweep"):  # the trainer has a meter of its own
+        assert "since_s=since_s" in (root / f"stages/{name}.py").read_text(), name
 
 
 def test_time_begins_with_the_process():

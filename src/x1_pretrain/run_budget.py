@@ -15,9 +15,7 @@ from x1_pretrain.errors import UserError
 from x1_pretrain.meters import Peak as MeasuredPeak
 from x1_pretrain.run_spec import RunSpec
 from x1_pretrain.run_state import State
-from x1_pretrain.spending import Spending, alive
-
-BUDGET_EXHAUSTED = 4  # exit status of a run that the cap stopped; its checkpoint is valid
+from x1_pretrain.spending import BUDGET_EXHAUSTED, Spending, alive
 
 
 def estimate(

@@ -28,6 +28,7 @@ from x1_pretrain.study import load_study
 BEAT_S = 10.0
 LATE_S = 5.0  # a beat may come so much later: another thread compiles, or the disk is slow
 ALIVE_BEATS = 3  # missed, and an attempt counts as dead
+BUDGET_EXHAUSTED = 4  # exit status where the cap ended the work; a run's checkpoint is valid
 DEAD_MAN = 5  # exit status of a process that made no progress
 STOP_TIMEOUT_S = 120.0
 
@@ -146,21 +147,22 @@ class Spending:
                 self.beat()
             except UserError as error:  # raised where the work asks next
                 self._failure = error
-            limit_s = self.money.dead_man_minutes * 60
-            if self.checked_s is not None and now_s() - self.checked_s > limit_s:
-                self._give_up(limit_s)
+                continue
+            minutes = self.money.dead_man_minutes
+            if self.checked_s is None and self.left_s() <= BEAT_S:
+                why = f"the cap of {self.money.cap_usd} $ is reached, so the process ends here; raise it"
+                self._end_process(why, "budget_exhausted", BUDGET_EXHAUSTED)
+            if self.checked_s is not None and now_s() - self.checked_s > minutes * 60:
+                why = f"no step for {minutes:g} minutes (money.dead_man_minutes), so the process ends itself"
+                self._end_process(f"{why}; the last checkpoint is kept", "hung", DEAD_MAN)
 
-    def _give_up(self, limit_s: float) -> None:
-        """The dead man's switch: the work hangs, so that nothing but the end of the process helps."""
-        print(
-            f"{self.run_id}: no step for {limit_s / 60:g} minutes (money.dead_man_minutes), so the process "
-            "ends itself; the last checkpoint is kept, run the same command to go on",
-            file=sys.stderr,
-            flush=True,
-        )
-        self.ledger.end(self.id, self.elapsed_s(), utc_now(), "hung")
+    def _end_process(self, why: str, status: str, exit_status: int) -> None:
+        """For work that asks nothing (it has no checkpoint to save) or hangs: nothing else would help."""
+        message = f"{self.stage} {self.run_id}: {why}, and run the same command to go on"
+        print(message, file=sys.stderr, flush=True)
+        self.ledger.end(self.id, self.elapsed_s(), utc_now(), status)
         self.stop_machine()
-        os._exit(DEAD_MAN)
+        os._exit(exit_status)
 
 
 def alive(attempt: Attempt) -> bool:
