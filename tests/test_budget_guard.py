@@ -1,5 +1,6 @@
 """The commands as a user types them."""
 
+import dataclasses
 import json
 import shutil
 import subprocess
@@ -12,7 +13,8 @@ import pytest
 from x1_pretrain import budget_guard
 from x1_pretrain.economics.ledger import Ledger
 from x1_pretrain.economics.preflight import age_text
-from x1_pretrain.spending import utc_now
+from x1_pretrain.spending import Spending, utc_now
+from x1_pretrain.study import load_study
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -112,14 +114,18 @@ def test_status_tells_cap_spent_left_per_stage_and_run(project, capsys):
     assert "committed     0.0000 $" in printed and "left          46.9958 $" in printed
 
 
-def test_what_runs_under_way_expect_to_cost_is_committed(project, capsys):
-    ledger, now = Ledger(project / ".scratch/ledger.jsonl", "x1-pretraining"), utc_now()
-    ledger.begin("a", "train", "X1-seed0", 1.0, 15.0, 0.0, now)
-    ledger.expect("a", 0.0, now, 36015.0)
-    budget_guard.main(["status"])
-    assert "committed     10.0000 $" in capsys.readouterr().out
-    assert exit_status("--price", "1.1", "--peak-flops", "1e11", "--cap", "10") == 3
-    assert "committed     10.00 $" in capsys.readouterr().out
+def test_what_runs_under_way_expect_to_cost_is_committed(project, capsys, monkeypatch):
+    monkeypatch.delenv("X1_SCRATCH", raising=False)
+    money = dataclasses.replace(load_study().profile.money, price_usd_per_hour=1.0)
+    with Spending("train", "X1-seed0", money) as spending:
+        spending.expect(36015.0)
+        budget_guard.main(["status"])
+        printed = capsys.readouterr().out
+        assert (
+            "committed     10.0" in printed and "train X1-seed0" in printed and "the last running" in printed
+        )
+        assert exit_status("--price", "1.1", "--peak-flops", "1e11", "--cap", "10") == 3
+        assert "committed     10.00 $" in capsys.readouterr().out
 
 
 def test_the_ledger_of_another_project_is_refused(project, capsys):

@@ -15,7 +15,7 @@ from x1_pretrain.errors import UserError
 from x1_pretrain.meters import Peak as MeasuredPeak
 from x1_pretrain.run_spec import RunSpec
 from x1_pretrain.run_state import State
-from x1_pretrain.spending import BUDGET_EXHAUSTED, Spending, alive
+from x1_pretrain.spending import BUDGET_EXHAUSTED, Spending
 
 
 def estimate(
@@ -28,7 +28,6 @@ def estimate(
         speed = state.timed_flops / state.training_s
         peak, mfu = Peak(speed, f"{speed:.4g} FLOP/s, as measured in this run's steps"), 1.0
     work = work_left(spec, spec.run_id, n_vocab, state.branch, state.step, len(state.evaluations))
-    others = (a for a in spending.ledger.attempts() if a.id != spending.id and alive(a))
     return Preflight(
         runs=(dataclasses.replace(work, startup_s=state.compile_s or STARTUP_S),),
         peak=peak,
@@ -37,7 +36,7 @@ def estimate(
         price_source=f"{money.price_source}, {age_text(money.price_date)}",
         storage=money.storage,
         spent_usd=spending.ledger.total_usd(),
-        committed_usd=math.fsum(attempt.expected_usd for attempt in others),
+        committed_usd=math.fsum(attempt.expected_usd for attempt in spending.others_alive()),
         cap_usd=money.cap_usd,
     )
 

@@ -5,7 +5,9 @@ number of a training; it only writes a line now and then. The clock counts from 
 suspended time included, and nobody can set it back.
 """
 
+import fcntl
 import functools
+import math
 import os
 import subprocess
 import sys
@@ -16,7 +18,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import ParamSpec
+from typing import ParamSpec, TextIO
 
 from x1_pretrain import paths
 from x1_pretrain.config import Money
@@ -27,7 +29,6 @@ from x1_pretrain.study import load_study
 
 BEAT_S = 10.0
 LATE_S = 5.0  # a beat may come so much later: another thread compiles, or the disk is slow
-ALIVE_BEATS = 3  # missed, and an attempt counts as dead
 BUDGET_EXHAUSTED = 4  # exit status where the cap ended the work; a run's checkpoint is valid
 DEAD_MAN = 5  # exit status of a process that made no progress
 STOP_TIMEOUT_S = 120.0
@@ -63,6 +64,7 @@ class Spending:
         self.id = uuid.uuid4().hex
         self.ledger = Ledger(paths.ledger(), money.project)
         self.status = "failed"  # unless the work says otherwise
+        self._dead: set[str] = set()
         self.longest_s = 0.0  # between two checks: a step, with an evaluation and a checkpoint
         self.checked_s: float | None = None  # of the last check; None before the first
         self._failure: UserError | None = None
@@ -80,12 +82,21 @@ class Spending:
 
     def others_usd(self) -> float:
         """Dollars charged to everything but this attempt."""
-        return sum(attempt.charged_usd for attempt in self.ledger.attempts() if attempt.id != self.id)
+        return math.fsum(attempt.charged_usd for attempt in self.ledger.attempts() if attempt.id != self.id)
+
+    def others_alive(self) -> list[Attempt]:
+        """The attempts of other processes that run now."""
+        unsure = (a for a in self.ledger.attempts() if a.status is None and a.id not in self._dead)
+        others = [attempt for attempt in unsure if attempt.id != self.id]
+        living = [attempt for attempt in others if alive(attempt)]
+        self._dead |= {attempt.id for attempt in others} - {attempt.id for attempt in living}
+        return living
 
     def left_usd(self) -> float:
-        """Dollars left under the cap if this process were killed now: its last interval is counted."""
-        own_s = self.elapsed_s() + BEAT_S + LATE_S
-        return self.money.cap_usd - self.others_usd() - own_s * self.price / SECONDS_PER_HOUR
+        """Dollars left under the cap if every process were killed just before its next beat."""
+        own_usd = (self.elapsed_s() + BEAT_S + LATE_S) * self.price / SECONDS_PER_HOUR
+        next_usd = sum(a.interval_s * a.price_usd_per_hour / SECONDS_PER_HOUR for a in self.others_alive())
+        return self.money.cap_usd - self.others_usd() - own_usd - next_usd
 
     def left_s(self) -> float:
         """Seconds of work that are left under the cap; infinite on a machine that costs nothing."""
@@ -94,7 +105,7 @@ class Spending:
     # ------------------------------------------------------------ what the work calls
 
     def exhausted(self) -> bool:
-        """Whether one more round of the loop (the longest so far) would end above the cap.
+        """Whether one more round of each loop under way (as long as this one's longest) would be too much.
 
         Call it once a round: it is also the sign of progress that the dead man's switch waits for. Raises
         the `UserError` of a heartbeat that could not be written.
@@ -105,7 +116,7 @@ class Spending:
         self.checked_s = now
         if self._failure is not None:
             raise self._failure
-        return self.left_s() <= self.longest_s
+        return self.left_s() <= self.longest_s * (1 + len(self.others_alive()))
 
     def beat(self) -> None:
         """Write down the time so far."""
@@ -129,6 +140,7 @@ class Spending:
     def __enter__(self) -> "Spending":
         elapsed_s = self.elapsed_s()
         interval_s = BEAT_S + LATE_S
+        self._alive = _hold(self.id)
         self.ledger.begin(self.id, self.stage, self.run_id, self.price, interval_s, elapsed_s, utc_now())
         self._thread.start()
         return self
@@ -139,7 +151,11 @@ class Spending:
         self._leaving.set()
         self._thread.join()
         status = "finished" if kind is None else self.status
-        self.ledger.end(self.id, self.elapsed_s(), utc_now(), status)
+        try:
+            self.ledger.end(self.id, self.elapsed_s(), utc_now(), status)
+        finally:
+            _alive_path(self.id).unlink(missing_ok=True)
+            self._alive.close()
 
     def _beat_on(self) -> None:
         while not self._leaving.wait(BEAT_S):
@@ -165,10 +181,33 @@ class Spending:
         os._exit(exit_status)
 
 
+def _alive_path(attempt: str) -> Path:
+    return paths.scratch_root() / "alive" / attempt
+
+
+def _hold(attempt: str) -> TextIO:
+    """A locked file, as long as this process lives: no clock has to tell who was killed."""
+    path = _alive_path(attempt)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    stream = path.open("w")
+    fcntl.flock(stream, fcntl.LOCK_EX)
+    return stream
+
+
 def alive(attempt: Attempt) -> bool:
-    """Whether an attempt without an end has beaten a short while ago, by the clock of the wall."""
-    since = datetime.now(UTC) - datetime.fromisoformat(attempt.utc)
-    return attempt.status is None and abs(since.total_seconds()) <= ALIVE_BEATS * attempt.interval_s
+    """Whether an attempt's process runs now, on this machine."""
+    path = _alive_path(attempt.id)
+    if attempt.status is not None or not path.exists():
+        return False
+    try:
+        with path.open() as stream:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:  # it has just ended
+        return False
+    path.unlink(missing_ok=True)  # of one that was killed
+    return False
 
 
 def charged(stage: str) -> Callable[[Callable[P, None]], Callable[P, None]]:

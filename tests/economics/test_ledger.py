@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from x1_pretrain.economics.ledger import Ledger
@@ -27,6 +27,7 @@ def work(path, name, seconds, price, *, ended=True, interval_s=10.0, run_id="run
         ledger.beat(name, seconds, UTC)
 
 
+@settings(deadline=None)  # it writes and fsyncs
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 100), st.booleans()), max_size=8))
 def test_total_is_the_sum_of_elapsed_times_price(tmp_path_factory, attempts):
     path = tmp_path_factory.mktemp("ledger") / "ledger.jsonl"
