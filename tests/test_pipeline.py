@@ -18,6 +18,7 @@ INERT = {
     "economics.estimate",
     "economics.hardware",
     "economics.ledger",
+    "economics.ledger_lines",
     "economics.preflight",
     "economics.prices",
     "errors",

@@ -23,7 +23,8 @@ from typing import ParamSpec, TextIO
 from x1_pretrain import paths
 from x1_pretrain.config import Money
 from x1_pretrain.economics.cost import SECONDS_PER_HOUR
-from x1_pretrain.economics.ledger import Attempt, Ledger
+from x1_pretrain.economics.ledger import Ledger
+from x1_pretrain.economics.ledger_lines import Attempt
 from x1_pretrain.errors import UserError
 from x1_pretrain.study import load_study
 
