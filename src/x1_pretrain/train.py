@@ -212,6 +212,7 @@ def train(
                     save("trunk-anneal")  # a higher cap later goes on from here
                     state.anneal_from = state.step
                     schedule = spec.schedule.annealed(state.step)
+                    report.total = schedule.work_steps
                     save()
                     continue
 
