@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ from x1_pretrain.run_state import State
 from x1_pretrain.schedule import schedule_of
 from x1_pretrain.spending import BUDGET_EXHAUSTED
 
+ROOT = Path(__file__).resolve().parents[1]
 STEPS, STEP_S = 60, 30.0
 PRICE = 3.6  # a tenth of a cent a second
 
@@ -129,6 +131,7 @@ def test_the_cap_named_is_enough(run, small_spec, change, capsys, clock):
 def test_a_cap_for_two_fifths_of_the_steps_ends_in_a_valid_annealed_checkpoint(
     run, paid, plain_spec, clock, tmp_path, capsys
 ):
+    (tmp_path / "schemas").symlink_to(ROOT / "schemas")
     whole = run(plain_spec)
     out = tmp_path / "out"
 
