@@ -33,6 +33,7 @@ LATE_S = 5.0  # a beat may come so much later: another thread compiles, or the d
 BUDGET_EXHAUSTED = 4  # exit status where the cap ended the work; a run's checkpoint is valid
 DEAD_MAN = 5  # exit status of a process that made no progress
 STOP_TIMEOUT_S = 120.0
+LONGEST_IMPORT_S = 3600.0
 
 P = ParamSpec("P")
 
@@ -43,9 +44,13 @@ def now_s() -> float:
 
 
 def process_start_s() -> float:
-    """When this process started, by the clock of `now_s`: its imports are paid time too."""
-    after_name = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    return int(after_name[19]) / os.sysconf("SC_CLK_TCK")
+    """When this process started, by the clock of `now_s`: its imports are paid time too.
+
+    Now, where the system gives no time that can be: imports take no hour.
+    """
+    after_name, now = Path("/proc/self/stat").read_text().rpartition(")")[2].split(), now_s()
+    started = int(after_name[19]) / os.sysconf("SC_CLK_TCK")
+    return started if now - LONGEST_IMPORT_S <= started <= now else now
 
 
 def utc_now() -> str:
@@ -177,9 +182,11 @@ class Spending:
         """For work that asks nothing (it has no checkpoint to save) or hangs: nothing else would help."""
         message = f"{self.stage} {self.run_id}: {why}, and run the same command to go on"
         print(message, file=sys.stderr, flush=True)
-        self.ledger.end(self.id, self.elapsed_s(), utc_now(), status)
-        self.stop_machine()
-        os._exit(exit_status)
+        try:
+            self.ledger.end(self.id, self.elapsed_s(), utc_now(), status)
+            self.stop_machine()
+        finally:
+            os._exit(exit_status)
 
 
 def _alive_path(attempt: str) -> Path:
