@@ -198,6 +198,13 @@ def test_a_free_run_never_cools_down_and_is_in_the_ledger(run, plain_spec, clock
     assert ledger.attempts()[0].status == "finished"
 
 
+def test_the_heartbeat_changes_no_bit(run, plain_spec, monkeypatch):
+    quiet = outcome(run(plain_spec))
+    monkeypatch.setattr(spending, "BEAT_S", 0.002)
+    assert outcome(run(plain_spec)) == quiet
+    assert paths.ledger().read_text().count('"beat"') > 10
+
+
 def test_no_cool_down_from_a_warmup_or_with_branches_or_a_cosine(small_spec, plain_spec):
     schedule = plain_spec.schedule
     assert schedule.cooldown_from(TRAIN.warmup_steps - 1) is None
