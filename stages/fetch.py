@@ -3,10 +3,12 @@
 from x1_pretrain import paths
 from x1_pretrain.corpus.sources import fetch_all
 from x1_pretrain.errors import exit_on_user_error
+from x1_pretrain.spending import charged
 from x1_pretrain.study import load_study, profile_path
 
 
 @exit_on_user_error
+@charged("fetch")
 def main() -> None:
     study = load_study()
     where = f"{profile_path(study.choice.profile)}.corpus.sources"

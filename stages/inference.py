@@ -4,10 +4,12 @@ from x1_pretrain import paths
 from x1_pretrain.determinism import setup
 from x1_pretrain.errors import exit_on_user_error
 from x1_pretrain.inference.document import write_inference
+from x1_pretrain.spending import charged
 from x1_pretrain.study import load_study
 
 
 @exit_on_user_error
+@charged("inference")
 def main() -> None:
     study = load_study()
     profile = study.profile

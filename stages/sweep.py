@@ -13,6 +13,7 @@ from x1_pretrain import paths, record
 from x1_pretrain.deliverables.files import write_json
 from x1_pretrain.errors import exit_on_user_error
 from x1_pretrain.run_spec import RunSpec, spec_of
+from x1_pretrain.spending import process_start_s
 from x1_pretrain.study import Study, load_study
 from x1_pretrain.tracking import default_uri
 from x1_pretrain.train import train
@@ -23,7 +24,8 @@ def main() -> None:
     study, model = load_study(), sys.argv[1]
     first, seeds = study.choice.seed, study.choice.sweep.seeds
     experiment = f"{study.choice.profile}-sweep"
-    replicates = [replicate(study, model, first + k, experiment) for k in range(1, seeds)]
+    since_s = [process_start_s(), *[None] * (seeds - 1)]  # the process starts once, and is charged once
+    replicates = [replicate(study, model, first + k, experiment, since_s[k - 1]) for k in range(1, seeds)]
     folder = paths.SWEEP / model
 
     def deliver(finished: record.Finished) -> None:
@@ -32,10 +34,11 @@ def main() -> None:
         write_json(paths.SWEEP_RUNS / f"{model}.json", content)
         record.write_measured(finished, paths.MEASURED / f"sweep-{model}.json")
 
-    train(spec(study, model, f"sweep-{model}"), paths.TOKENS, default_uri(), experiment, deliver)
+    own = spec(study, model, f"sweep-{model}")
+    train(own, paths.TOKENS, default_uri(), experiment, deliver, since_s=since_s[-1])
 
 
-def replicate(study: Study, model: str, seed: int, experiment: str) -> dict[str, Any]:
+def replicate(study: Study, model: str, seed: int, experiment: str, since_s: float | None) -> dict[str, Any]:
     """The points of the same model with another seed, whose weights nobody needs."""
     other = dataclasses.replace(study, choice=dataclasses.replace(study.choice, seed=seed))
     points: list[dict[str, Any]] = []
@@ -45,6 +48,7 @@ def replicate(study: Study, model: str, seed: int, experiment: str) -> dict[str,
         default_uri(),
         experiment,
         lambda finished: points.append(record.sweep_run(finished)),
+        since_s=since_s,
     )
     (run,) = points
     return {key: run[key] for key in ("run_id", "seed", "points")}

@@ -5,10 +5,12 @@ from x1_pretrain.corpus.shards import write_tokens
 from x1_pretrain.corpus.tokenizer import load_tokenizer
 from x1_pretrain.deliverables.files import write_json
 from x1_pretrain.errors import exit_on_user_error
+from x1_pretrain.spending import charged
 from x1_pretrain.study import load_study
 
 
 @exit_on_user_error
+@charged("tokenize")
 def main() -> None:
     settings = load_study().profile.tokenizer
     tokenizer = load_tokenizer(settings, paths.RAW)

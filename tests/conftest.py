@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from x1_pretrain.config import Device, Money, Train
+from x1_pretrain.config import Device, Money, Storage, Train
 from x1_pretrain.corpus.documents import write_lines
 from x1_pretrain.corpus.shards import write_tokens
 from x1_pretrain.corpus.tokenizer import GPT2Tokenizer
@@ -85,13 +85,21 @@ TRAIN = Train(
 DEVICE = Device(
     kind="cpu", threads=1, precision="fp32", compile=False, attention="auto", gradient_checkpointing=False
 )
+NO_STORAGE = Storage(
+    gb=0.0, usd_per_gb_month=0.0, egress_gb=0.0, egress_usd_per_gb=0.0, source="a test", date="2026-11-30"
+)
 MONEY = Money(
+    project="test",
+    currency="USD",
     gpu=None,
     price_usd_per_hour=0.0,
     price_source="a test",
     price_date="2026-11-30",
+    storage=NO_STORAGE,
     assumed_mfu=0.3,
     cap_usd=1.0,
+    dead_man_minutes=30.0,
+    stop_command=None,
     wall_clock_in_documents=False,
 )
 

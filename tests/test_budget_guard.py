@@ -1,18 +1,20 @@
-"""The commands as a user types them, and the meter as the training loop uses it."""
+"""The commands as a user types them."""
 
+import dataclasses
 import json
-import math
 import shutil
+import subprocess
+import sys
+from datetime import date
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from x1_pretrain import budget_guard
-from x1_pretrain.budget_guard import BudgetGuard
 from x1_pretrain.economics.ledger import Ledger
-from x1_pretrain.errors import UserError
+from x1_pretrain.economics.preflight import age_text
+from x1_pretrain.spending import Spending, utc_now
+from x1_pretrain.study import load_study
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -25,6 +27,14 @@ def project(tmp_path, monkeypatch):
     return tmp_path
 
 
+def spend(project, seconds, price):
+    """One attempt that has ended."""
+    ledger = Ledger(project / ".scratch/ledger.jsonl", "x1-pretraining")
+    ledger.begin("a", "train", "X1-seed0", price, 15.0, 0.0, "2026-11-30T12:00:00+00:00")
+    ledger.end("a", seconds, "2026-11-30T12:00:00+00:00", "finished")
+    return ledger
+
+
 def preflight(*arguments):
     budget_guard.main(["preflight", "--profile", "tiny", *arguments])
 
@@ -33,30 +43,6 @@ def exit_status(*arguments):
     with pytest.raises(SystemExit) as stopped:
         preflight(*arguments)
     return stopped.value.code
-
-
-@given(st.floats(0, 10), st.floats(0.01, 100), st.floats(0, 100), st.floats(0, 1e6))
-def test_meter_is_linear_and_stops_at_the_cap(price, cap, already, elapsed_s):
-    guard = BudgetGuard(price, cap, already)
-    assert guard.spent_usd(elapsed_s) == pytest.approx(already + elapsed_s * price / 3600)
-    assert guard.exhausted(elapsed_s) == (price > 0 and guard.spent_usd(elapsed_s) >= cap)
-
-
-def test_meter_counts_earlier_attempts():
-    assert not BudgetGuard(1.0, 2.0, 0.0).exhausted(3600)
-    assert BudgetGuard(1.0, 2.0, 1.0).exhausted(3600)
-
-
-@pytest.mark.parametrize("price", [None, -1.0, math.nan, math.inf])
-def test_meter_refuses_a_bad_price(price):
-    with pytest.raises(UserError, match="price"):
-        BudgetGuard(price, 50.0, 0.0)
-
-
-@pytest.mark.parametrize("cap", [0.0, -1.0, math.nan])
-def test_meter_refuses_a_bad_cap(cap):
-    with pytest.raises(UserError, match="cap_usd"):
-        BudgetGuard(1.0, cap, 0.0)
 
 
 def test_free_machine_fits_without_a_known_peak(project, capsys):
@@ -86,7 +72,7 @@ def test_above_the_cap_exits_3_and_what_is_proposed_fits(project, capsys):
 
 
 def test_money_already_spent_counts(project, capsys):
-    Ledger(project / ".scratch/ledger.jsonl").charge("earlier", 3600, 49.99)
+    spend(project, 3600, 49.99)
     assert exit_status("--price", "1.1", "--peak-flops", "1e11") == 3
     assert "already spent 49.99 $" in capsys.readouterr().out
 
@@ -119,8 +105,106 @@ def test_bad_input_is_one_sentence_and_exit_2(project, capsys, arguments, named)
     assert named in message and message.count("\n") == 1
 
 
-def test_status_tells_cap_spent_left_and_runs(project, capsys):
-    Ledger(project / ".scratch/ledger.jsonl").charge("X1-seed0", 7200, 1.5)
+def test_status_tells_cap_spent_left_per_stage_and_run(project, capsys):
+    ledger = spend(project, 7200, 1.5)
+    ledger.begin("b", "train", "X1-seed0", 1.0, 15.0, 0.0, "2026-11-30T12:00:00+00:00")
     budget_guard.main(["status"])
     printed = capsys.readouterr().out
-    assert "X1-seed0: 3.0000 $" in printed and "left          47.0000 $" in printed
+    assert "train X1-seed0: 3.0042 $ in 7215 s, 2 attempts, the last killed" in printed
+    assert "committed     0.0000 $" in printed and "left          46.9958 $" in printed
+
+
+def test_what_runs_under_way_expect_to_cost_is_committed(project, capsys, monkeypatch):
+    monkeypatch.delenv("X1_SCRATCH", raising=False)
+    money = dataclasses.replace(load_study().profile.money, price_usd_per_hour=1.0)
+    with Spending("train", "X1-seed0", money) as spending:
+        spending.expect(36015.0)
+        budget_guard.main(["status"])
+        printed = capsys.readouterr().out
+        assert (
+            "committed     10.0" in printed and "train X1-seed0" in printed and "the last running" in printed
+        )
+        assert exit_status("--price", "1.1", "--peak-flops", "1e11", "--cap", "10") == 3
+        assert "committed     10.00 $" in capsys.readouterr().out
+
+
+def test_the_ledger_of_another_project_is_refused(project, capsys):
+    Ledger(project / ".scratch/ledger.jsonl", "another").begin("a", "train", "r", 1.0, 15.0, 0.0, utc_now())
+    for command in (["status"], ["preflight"]):
+        with pytest.raises(SystemExit) as stopped:
+            budget_guard.main(command)
+        assert stopped.value.code == 2
+        assert "the ledger of project 'another', not of 'x1-pretraining'" in capsys.readouterr().err
+
+
+def test_the_courses_table(project, capsys):
+    budget_guard.main(["preflight", "--profile", "a100"])
+    printed = capsys.readouterr().out
+    for line in ("one day     26 $", "its data    3 $", "triple      13 $", "buffer      5 $"):
+        assert line in printed
+    assert "47.60 $ of 50.00 $: fits" in printed and "2026-11-30, " in printed and "days ago" in printed
+
+
+@pytest.mark.parametrize("price", ["1.79", "2.50"])
+def test_a_higher_price_refuses_the_courses_plan_and_plans_again(project, capsys, price):
+    with pytest.raises(SystemExit) as stopped:
+        budget_guard.main(["preflight", "--profile", "a100", "--price", price])
+    assert stopped.value.code == 3
+    printed = capsys.readouterr().out
+    assert "of 50.00 $: refused" in printed and "plan again: at most 1.167 $/h" in printed
+    assert "or the triple in 2 h" in printed
+
+
+def test_above_the_cap_a_cheaper_card_is_proposed_that_fits(project, capsys):
+    with pytest.raises(SystemExit):
+        budget_guard.main(["preflight", "--profile", "a100", "--price", "9"])
+    printed = capsys.readouterr().out
+    assert "or one A100 80GB PCIe spot at 1.19 $/h (RunPod, as deploybase lists it, 2026-03-01" in printed
+    assert "egress        3.00 $ (200 GB" in printed
+
+
+@pytest.mark.parametrize(
+    "old, new, named",
+    [
+        ("currency: USD", "currency: EUR", "currency"),
+        ("  currency: USD\n", "", "missing key 'currency'"),
+        ('price_date: "2026-11-30"', 'price_date: "some time ago"', "is not a date"),
+        ('price_date: "2026-11-30"', 'price_date: ""', "is not a date"),
+        ("price_usd_per_hour: 1.1\n", "price_usd_per_hour: -1.1\n", "price_usd_per_hour"),
+        ("  price_usd_per_hour: 1.1\n", "", "missing key 'price_usd_per_hour'"),
+        ("cap_usd: 50.0", "cap_usd: 0.0", "cap_usd"),
+    ],
+)
+def test_a_price_of_unknown_age_or_currency_is_refused(project, capsys, old, new, named):
+    path = project / "experiments/profiles/a100.yaml"
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+    with pytest.raises(SystemExit) as stopped:
+        budget_guard.main(["preflight", "--profile", "a100"])
+    assert stopped.value.code == 2
+    assert named in capsys.readouterr().err
+
+
+def run_guarded(project, *command):
+    arguments = [sys.executable, "-m", "x1_pretrain.budget_guard", "run", *command]
+    return subprocess.run(arguments, cwd=project, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_command_runs_within_the_cap(project):
+    free = run_guarded(project, "--", "sh", "-c", "exit 7")
+    assert free.returncode == 7 and "at most" not in free.stderr
+    paid = run_guarded(project, "--profile", "a100", "--", "echo", "ran")
+    assert (
+        paid.returncode == 0 and paid.stdout == "ran\n" and "at most 45.42 h for the 50.00 $" in paid.stderr
+    )
+    spend(project, 3600, 49.999)
+    spent = run_guarded(project, "--profile", "a100", "--", "echo", "ran")
+    assert spent.returncode == 2 and "too little to start" in spent.stderr and not spent.stdout
+
+
+def test_old_and_future_prices_are_said_to_be():
+    today = date(2026, 11, 30)
+    assert age_text("2026-11-30", today) == "2026-11-30, 0 days ago"
+    assert "look it up again" in age_text("2026-08-01", today)
+    assert "one of the two is wrong" in age_text("2026-12-01", today)

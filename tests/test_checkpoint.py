@@ -249,11 +249,19 @@ def test_a_second_writer_waits_and_names_the_first(tmp_path, capfd):
 
 def test_scratch_of_a_temporary_experiment_is_the_projects(tmp_path, monkeypatch):
     monkeypatch.delenv("X1_SCRATCH")
-    (tmp_path / "copy/.dvc").mkdir(parents=True)
-    local = tmp_path / "copy/.dvc/config.local"
-    local.write_text(f"[cache]\n    dir = {tmp_path}/project/.dvc/cache\n")
-    monkeypatch.chdir(tmp_path / "copy")
-    assert scratch_root() == tmp_path / "project/.scratch"
+    for copy in ("tmpx1", "standalone/tmpx2"):
+        folder = tmp_path / "project/.dvc/tmp/exps" / copy
+        folder.mkdir(parents=True)
+        monkeypatch.chdir(folder)
+        assert scratch_root() == tmp_path / "project/.scratch"
+
+
+def test_scratch_is_the_projects_own_where_the_cache_is_shared(tmp_path, monkeypatch):
+    monkeypatch.delenv("X1_SCRATCH")
+    (tmp_path / ".dvc").mkdir()
+    (tmp_path / ".dvc/config.local").write_text("[cache]\n    dir = /of/another/project/.dvc/cache\n")
+    monkeypatch.chdir(tmp_path)
+    assert scratch_root() == tmp_path / ".scratch"
 
 
 def test_a_published_checkpoint_loads_anywhere(tmp_path):

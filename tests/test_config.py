@@ -95,7 +95,7 @@ def test_the_committed_study_loads(study: Path):
             r"model 'Q' is not in .*tiny.yaml; valid models are A, B",
         ),
         (TINY, "    - 1.0", "    - 0.9", "must increase and end with 1.0"),
-        (TINY, "cap_usd: 50.0", "cap_usd: 0", "cap_usd > 0"),
+        (TINY, "cap_usd: 50.0", "cap_usd: 0", "a finite number above 0"),
         (TINY, "cooldown_fraction: ", "cooldown_fraction: 0  # ", r"is not in \(0, 1\]"),
         (paths.PARAMS, "seed: 0", "seed: -1", r"params\.yaml\.seed: -1 is not from 0 to"),
         (paths.PARAMS, "seeds: 1 ", "seeds: 0 ", r"params\.yaml\.sweep\.seeds: 0 is not from 1 to 100"),
@@ -250,15 +250,14 @@ def test_a_digest_changes_with_every_field():
 @pytest.mark.parametrize("shallow", [True, False])
 def test_a_temporary_copy_of_a_shallow_clone_is_refused(tmp_path, monkeypatch, shallow):
     git = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org")
-    origin, clone, copy = tmp_path / "origin", tmp_path / "clone", tmp_path / "copy"
+    origin, clone = tmp_path / "origin", tmp_path / "clone"
     subprocess.run([*git, "init", "-q", str(origin)], check=True)
     for n in range(2):
         subprocess.run([*git, "-C", str(origin), "commit", "-q", "--allow-empty", "-m", str(n)], check=True)
     depth = ["--depth", "1"] if shallow else []
     subprocess.run([*git, "clone", "-q", *depth, f"file://{origin}", str(clone)], check=True)
-    (copy / ".dvc").mkdir(parents=True)
-    (copy / ".dvc/config.local").write_text(f"[cache]\n    dir = {clone}/.dvc/cache\n")
-    monkeypatch.chdir(copy)
+    (clone / ".dvc/tmp/exps/copy").mkdir(parents=True)
+    monkeypatch.chdir(clone / ".dvc/tmp/exps/copy")
     refuse_lost_experiment()  # not an experiment
     monkeypatch.setenv("DVC_EXP_BASELINE_REV", "0" * 40)
     if shallow:

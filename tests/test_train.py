@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tests.conftest import DEVICE, RECIPE, SHAPE, TRAIN
-from x1_pretrain import budget_guard, paths, signals, step
+from x1_pretrain import paths, signals, step
 from x1_pretrain import train as trainer
 from x1_pretrain.checkpoint import snapshot
 from x1_pretrain.corpus.loader import Tokens, TrainLoader, validation_windows
@@ -392,34 +392,6 @@ def test_validation_depends_on_neither_micro_batch_nor_rng(synthetic_tokens):
 def test_training_learns(run, small_spec):
     finished = run(small_spec)
     assert finished.val_loss_nats < finished.log[0].loss_nats - 0.5
-
-
-def test_the_cap_stops_a_run_with_a_valid_checkpoint(run, small_spec, change, monkeypatch, capsys):
-    expected = outcome(run(small_spec))
-    paid = change(small_spec, "money", price_usd_per_hour=3600.0, cap_usd=0.5, assumed_mfu=1.0)
-    clock = iter(range(0, 10_000))
-    monkeypatch.setattr(trainer, "time", FakeTime(lambda: next(clock) / 50))
-    monkeypatch.setattr(budget_guard, "time", trainer.time)
-    with pytest.raises(SystemExit) as stop:
-        run(paid)
-    assert stop.value.code == trainer.BUDGET_EXHAUSTED
-    assert "raise money.cap_usd" in capsys.readouterr().err
-    finished = run(change(paid, "money", cap_usd=1000.0))
-    assert outcome(finished) == expected and finished.measured["resumes"] == 1
-    assert finished.usd_spent() > 0.5
-
-
-def test_a_run_that_would_end_above_the_cap_does_not_start(run, small_spec, change):
-    with pytest.raises(UserError, match=r"money.cap_usd: this run would take .* above the cap of 0.01 \$"):
-        run(change(small_spec, "money", price_usd_per_hour=1e9, cap_usd=0.01))
-    assert not any(list(folder.glob("step-*")) for folder in run_folders())
-
-
-class FakeTime:
-    """The trainer's `time` module with a clock of its own."""
-
-    def __init__(self, clock):
-        self.monotonic = clock
 
 
 @pytest.mark.slow

@@ -178,8 +178,11 @@ class Scratch:
         """Whether the finished run's outputs were all written."""
         return (self.folder / "delivered").exists()
 
-    def mark_delivered(self) -> None:
-        (self.folder / "delivered").touch()
+    def mark_delivered(self, delivered: bool = True) -> None:
+        if delivered:
+            (self.folder / "delivered").touch()
+        else:
+            (self.folder / "delivered").unlink(missing_ok=True)
 
     def clear(self) -> None:
         """Forget the run, keeping the folder and its lock."""

@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass
+from datetime import date
 from operator import attrgetter
 from typing import Annotated, Any, Literal
 
@@ -15,6 +16,7 @@ from x1_pretrain.limits import (
     Count,
     Decay,
     FromZero,
+    Named,
     Natural,
     Part,
     Positive,
@@ -190,21 +192,49 @@ class Inference:
 
 
 @dataclass(frozen=True)
-class Money:
-    """Price of the machine, with where and when it was read; `cap_usd` stops every run."""
+class Storage:
+    """What the provider takes besides the hours of the machine, with where and when that was read."""
 
+    gb: FromZero  # kept while the study runs
+    usd_per_gb_month: FromZero
+    egress_gb: FromZero  # sent out of the provider's network once
+    egress_usd_per_gb: FromZero
+    source: Named
+    date: str
+
+    def __post_init__(self) -> None:
+        hold_limits(self)
+        dated(self.date, "date")
+
+
+@dataclass(frozen=True)
+class Money:
+    """Price of the machine, with where and when it was read; `cap_usd` stops every run of `project`."""
+
+    project: Named  # whose ledger the dollars are in
+    currency: Literal["USD"]
     gpu: str | None  # the card that the price is of, as economics/hardware.py names it; none for a CPU
     price_usd_per_hour: FromZero
-    price_source: str
+    price_source: Named
     price_date: str
+    storage: Storage
     assumed_mfu: Share
-    cap_usd: float
+    cap_usd: Positive
+    dead_man_minutes: Positive  # without a step, and the process ends itself
+    stop_command: str | None  # run when the cap is reached or a run hangs, to stop a rented machine
     wall_clock_in_documents: bool
 
     def __post_init__(self) -> None:
         hold_limits(self)
-        if not self.cap_usd > 0:
-            raise ValueError(f"cap_usd > 0 must hold, found {self.cap_usd}")
+        dated(self.price_date, "price_date")
+
+
+def dated(value: str, name: str) -> None:
+    """Raises `ValueError` for what is no date: a price of unknown age is no price."""
+    try:
+        date.fromisoformat(value)
+    except ValueError as error:
+        raise ValueError(f'{name} {value!r} is not a date such as "2026-11-30"') from error
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ FromZero = Annotated[float, Limit("at least 0", lambda x: x >= 0)]
 Decay = Annotated[float, Limit("in [0, 1)", lambda x: 0 <= x < 1)]
 Share = Annotated[float, Limit("in (0, 1]", lambda x: 0 < x <= 1)]
 Part = Annotated[float, Limit("between 0 and 1", lambda x: 0 < x < 1)]
+Named = Annotated[str, Limit("a name of at least one letter", lambda s: bool(s.strip()))]
 Unique = Limit("a list of one or more, each once", lambda v: len(v) == len(set(v)) > 0)
 
 

@@ -49,17 +49,16 @@ def wheel_path(package: str, version: str, raw_dir: Path) -> Path:
 
 
 def project_root() -> Path:
-    """The root of the real project, also from inside a `dvc exp run --temp` copy of it.
+    """The root of the real project, also from inside a copy that `dvc exp run --temp` or a queue works in.
 
-    DVC points the copy's cache at the original's `.dvc/cache`; that is how the original is found.
+    DVC makes such copies in `.dvc/tmp/exps` of the original. (Its cache would not tell: many projects may
+    share one.)
     """
-    local = Path(".dvc/config.local")
-    if local.is_file():
-        for line in local.read_text().splitlines():
-            key, _, value = line.partition("=")
-            if key.strip() == "dir" and value.strip().endswith("/.dvc/cache"):
-                return Path(value.strip()).parent.parent
-    return Path.cwd()
+    here = Path.cwd()
+    for folder in here.parents:
+        if folder.parts[-3:] == (".dvc", "tmp", "exps"):
+            return folder.parents[2]
+    return here
 
 
 def scratch_root() -> Path:

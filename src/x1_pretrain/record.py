@@ -59,6 +59,7 @@ class Finished:
     alarms: list[dict[str, Any]]
     skipped_steps: int
     skipped_data: list[list[int]]  # [first sequence, count], left out by a rewind
+    planned_steps: int  # more than `spec` has where the cap made the run cool down early
     fingerprint: str
     state_sha256: str
     measured: dict[str, Any]
@@ -180,7 +181,8 @@ def write_run(finished: Finished, checkpoint: Path, metrics_path: Path, curve_pa
             "profile": spec.profile,
             "model": spec.model,
             "seed": spec.seed,
-            "status": "finished",
+            "status": "finished" if spec.schedule.total_steps == finished.planned_steps else "annealed",
+            "planned_steps": finished.planned_steps,
             "config": {
                 "device": as_dict(spec.device),
                 "train": as_dict(spec.train),

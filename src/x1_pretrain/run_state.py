@@ -14,6 +14,7 @@ class State:
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     alarms: list[dict[str, Any]] = field(default_factory=list)
     monitor: dict[str, Any] = field(default_factory=dict)
+    anneal_from: int | None = None  # the step at which the soft limit of the cap began the cool-down
     skipped_steps: int = 0  # steps whose update was left out
     skipped_data: list[list[int]] = field(default_factory=list)  # [first sequence, count], by a rewind
     elapsed_s: float = 0.0
@@ -25,6 +26,11 @@ class State:
     resumes: int = 0
     saves: int = 0
     finished: bool = False
+
+    def continued(self, trunk: dict[str, Any]) -> "State":
+        """Back at the saved state `trunk`, from which an early cool-down began: its time stays spent."""
+        kept = {name: getattr(self, name) for name in ("elapsed_s", "resumes", "saves")}
+        return State(**{**trunk, **kept})
 
     def evaluated(self) -> bool:
         """Whether this step of this branch has its validation loss."""

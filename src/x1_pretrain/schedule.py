@@ -8,7 +8,7 @@ each branch is a run of its own from the first step.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from x1_pretrain.config import Train
 from x1_pretrain.errors import UserError
@@ -81,6 +81,27 @@ class Schedule:
         """Sequences read before a step: where its batch begins in the loader's order."""
         ramped = min(step, self.ramp_steps * len(RAMP))
         return sum(self.sequences(s) for s in range(ramped)) + (step - ramped) * self.batch_sequences
+
+    def cooldown_from(self, step: int) -> int | None:
+        """Steps of a cool-down that begins at `step`, in proportion to the planned one.
+
+        None where none can begin: in a warm-up, after the planned one's start, in a run with branches (they
+        are points of a fit, at fractions of D) or with a cosine (it knows its end from the start).
+        """
+        last = self.branches[-1]
+        if len(self.branches) > 1 or self.kind == "cosine":
+            return None
+        if not max(1, self.warmup_steps, self.ramp_steps * len(RAMP)) <= step < last.fork:
+            return None
+        return max(1, round(step * (last.end - last.fork) / last.fork))
+
+    def annealed(self, step: int | None) -> "Schedule":
+        """The schedule of a run that money stops: it cools down from `step` on. The same for None."""
+        cooldown = None if step is None else self.cooldown_from(step)
+        if step is None or cooldown is None:
+            return self
+        last, end = self.branches[-1], step + cooldown
+        return replace(self, branches=(Branch(end / last.end, last.start, step, end),))
 
     def window(self, step: int, seq_len: int) -> int | None:
         """Tokens that attention reaches back, the present one included; None for all."""

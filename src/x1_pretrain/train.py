@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from x1_pretrain import identity, memory, noise_scale, paths, record
-from x1_pretrain.budget_guard import Spending
 from x1_pretrain.checkpoint import Scratch, exclusive, restore, snapshot, state_hash
 from x1_pretrain.corpus.loader import Tokens, TrainLoader, validation_windows
 from x1_pretrain.determinism import setup
@@ -30,15 +29,16 @@ from x1_pretrain.meters import peak, utilisation
 from x1_pretrain.model import GPT
 from x1_pretrain.optim import build_optimizers
 from x1_pretrain.progress import ProgressReport
+from x1_pretrain.run_budget import check_start, fits, must_anneal, stop_at_cap
 from x1_pretrain.run_spec import RunSpec, spec_of
 from x1_pretrain.run_state import State
 from x1_pretrain.signals import StopRequest
+from x1_pretrain.spending import Spending, process_start_s
 from x1_pretrain.spikes.monitor import SpikeMonitor
 from x1_pretrain.step import backward, compiled, evaluate, train_step
 from x1_pretrain.study import study_from
 from x1_pretrain.tracking import Mirror, default_uri, experiment_folder
 
-BUDGET_EXHAUSTED = 4  # exit status of a run that the cap stopped; its checkpoint is valid
 MAX_REWINDS = 3  # of one run; then the cause is not one bad batch
 
 
@@ -52,13 +52,16 @@ def train(
     experiment: str,
     deliver: Callable[[record.Finished], None],
     mlflow_required: bool = False,
+    since_s: float | None = None,
 ) -> record.Finished:
     """Train to the end of the schedule, resuming if a killed run left its state, and `deliver` the result.
 
     `deliver` writes the outputs while the run's lock is still held: there are never two writers.
+    `since_s` is when the work began that is charged, by `spending.now_s`; now for None.
     Exits the process, with a valid checkpoint kept, on SIGTERM or Ctrl-C (128 + signal) and when the cap
-    is reached (`BUDGET_EXHAUSTED`). Raises `UserError` for bad input, for a loss that is not finite (as
-    train.non_finite says) and when memory runs out.
+    is reached (`BUDGET_EXHAUSTED`); shortly before that a run without branches cools down and finishes.
+    Raises `UserError` for bad input, for a loss that is not finite (as train.non_finite says) and when memory
+    runs out.
     """
     # Data: which tokens a step reads depends on nothing but (data, seed, step, what a rewind skipped).
     schedule, seq_len, micro_batch = spec.schedule, spec.train.seq_len, spec.train.micro_batch
@@ -86,12 +89,23 @@ def train(
     machine = peak(used)
     fingerprint = identity.fingerprint(spec, used, tokens.data_sha256)
     scratch, outputs = Scratch(spec.stage, fingerprint), Path(".scratch") / f"{spec.output}.lock"
-    with exclusive(outputs, "writes the same outputs") as waited_long, scratch.lock() as waited:
+    with (
+        exclusive(outputs, "writes the same outputs") as waited_long,
+        scratch.lock() as waited,
+        Spending(spec.stage, spec.run_id, spec.money, None if waited_long or waited else since_s) as spending,
+    ):
         started, started_utc = time.monotonic(), datetime.now(UTC)
 
         # State: fresh, resumed, or just finished by the process that we waited for.
         found = scratch.latest()
-        if found is not None and found[1]["finished"] and scratch.delivered and not (waited or waited_long):
+        forced = scratch.delivered and not (waited or waited_long)
+        if found is not None and found[1]["anneal_from"] is not None:  # more money, and the run goes on
+            trunk = scratch.load("trunk-anneal")
+            longer = State(**found[1]).continued(trunk[1])
+            if forced or fits(spending, spec, longer, tokens.n_vocab, machine):
+                scratch.mark_delivered(False)
+                found = trunk[0], asdict(longer)
+        if found is not None and found[1]["finished"] and forced:
             scratch.clear()  # a forced re-run must train, not copy
             found = None
         state, monitor = State(), SpikeMonitor()
@@ -107,15 +121,15 @@ def train(
         log_stream = log_path.open("a", newline="", encoding="utf-8")
         log = csv.writer(log_stream, lineterminator="\n")
 
-        # Money: what the whole project spent counts, and is written down whatever ends this run.
-        spending = Spending(spec.run_id, spec.money)
-        flops_left = spec.work_left(tokens.n_vocab, state.branch, state.step)
-        spending.guard.refuse_above_cap(flops_left / (machine.flops_per_s * spec.money.assumed_mfu))
+        # Money: what the whole project spent counts; a run that would end above the cap does not start.
+        if not state.finished:
+            check_start(spending, spec, state, tokens.n_vocab, machine)
+        schedule = spec.schedule.annealed(state.anneal_from)
 
         def save(name: str | None = None) -> None:
             log_stream.flush()
             os.fsync(log_stream.fileno())  # the checkpoint says how long the log is
-            spending.charge()
+            spending.beat()
             state.log_bytes, state.monitor = log_stream.tell(), monitor.state_dict()
             state.elapsed_s = spent_before_s + time.monotonic() - started
             state.saves += 1
@@ -133,7 +147,6 @@ def train(
         first_step, pending = True, []
         with contextlib.ExitStack() as leaving:  # whatever ends the run: the end, an error, a signal
             leaving.enter_context(log_stream)
-            leaving.callback(spending.charge)
             leaving.enter_context(memory.explained(spec.run_id, spec.train))
             stop = leaving.enter_context(StopRequest())
             mirror = leaving.enter_context(
@@ -188,17 +201,20 @@ def train(
                 if state.step % spec.train.checkpoint_every == 0 and state.step > branch.start:
                     save()
                 if stop.status is not None:
+                    spending.status = "stopped"
                     save()
                     print(f"{spec.run_id}: stopped by a signal, saved at step {state.step}", file=sys.stderr)
                     sys.exit(stop.status)
                 if spending.exhausted():
                     save()
-                    print(
-                        f"{spec.run_id}: the cap of {spec.money.cap_usd} $ is reached at step {state.step}; "
-                        "the checkpoint is kept, raise money.cap_usd and run the same command to go on",
-                        file=sys.stderr,
-                    )
-                    sys.exit(BUDGET_EXHAUSTED)
+                    stop_at_cap(spending, spec, state, tokens.n_vocab, machine)
+                if must_anneal(spending, spec, state):
+                    save("trunk-anneal")  # a higher cap later goes on from here
+                    state.anneal_from = state.step
+                    schedule = spec.schedule.annealed(state.step)
+                    report.total = schedule.work_steps
+                    save()
+                    continue
 
                 clock = time.monotonic()
                 batch = batch_at(schedule.begin(state.step), schedule.sequences(state.step))
@@ -246,7 +262,7 @@ def train(
 
         # What the run hands over.
         finished = record.Finished(
-            spec=spec,
+            spec=replace(spec, schedule=schedule),
             used=used,
             model=model,
             tokens=tokens,
@@ -256,6 +272,7 @@ def train(
             alarms=state.alarms,
             skipped_steps=state.skipped_steps,
             skipped_data=state.skipped_data,
+            planned_steps=spec.schedule.total_steps,
             fingerprint=fingerprint,
             state_sha256=state_hash(snapshot(model, optimizers)),
             measured={
@@ -314,7 +331,13 @@ def main(argv: list[str] | None = None) -> None:
         record.write_measured(finished, folder / "measured.json")
 
     finished = train(
-        spec, arguments.tokens, given or default_uri(), experiment, deliver, mlflow_required=bool(given)
+        spec,
+        arguments.tokens,
+        given or default_uri(),
+        experiment,
+        deliver,
+        mlflow_required=bool(given),
+        since_s=process_start_s(),
     )
     print(f"{spec.run_id}: val loss {finished.val_loss_nats:.4f} nats, written to {folder}/")
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import RECIPE
-from x1_pretrain.economics.estimate import n_vocab_of, work_of
+from x1_pretrain.economics.estimate import n_vocab_of, work_left, work_of
 from x1_pretrain.errors import UserError
 from x1_pretrain.run_spec import spec_of
 from x1_pretrain.study import Study, load_profile, load_study
@@ -79,8 +79,9 @@ def test_an_estimate_is_the_tokens_and_flops_of_the_runs_themselves(tiny, switch
     assert sweep.tokens == sum(spec.tokens(b.end) - spec.tokens(b.start) for b in branches)
     assert sweep.training_flops == sum(spec.flops(n_vocab, b.start, b.end) for b in branches)
 
-    full = study.profile.spike.steps * batch
-    assert spike.tokens <= 2 * full and (spike.tokens == 2 * full) == (not recipe.batch_ramp)
+    # The lab runs to its incident, continues three times and replays five arms; about two runs' worth.
+    steps = study.profile.spike.steps
+    assert 1.5 * steps * batch < spike.tokens < 4 * steps * batch and spike.tokens % batch == 0
     for work in (train, sweep, spike):
         assert work.evaluation_flops > 0 and work.flops == work.training_flops + work.evaluation_flops
 
@@ -96,6 +97,30 @@ def test_measuring_the_gradient_noise_is_paid_for(tiny):
     train, per_token = tiny.profile.train, none.evaluation_flops / (5 * tiny.profile.train.val_tokens)
     extra = 5 * 4 * train.batch_tokens * 3 * per_token  # 5 evaluations; a backward pass is two forward ones
     assert four.evaluation_flops - none.evaluation_flops == pytest.approx(extra)
+
+
+def test_the_lab_is_charged_for_its_probes_and_not_for_evaluations_it_does_not_make(tiny):
+    def lab(**changes):
+        train = dataclasses.replace(tiny.profile.train, **changes)
+        return work_of(Study(tiny.choice, dataclasses.replace(tiny.profile, train=train)))[-1]
+
+    assert lab() == lab(val_tokens=64 * tiny.profile.train.val_tokens, noise_batches=16, evaluations=50)
+    assert 0 < lab().evaluation_flops < lab().training_flops / 2
+    assert lab().checkpoint_bytes == 0
+
+
+def test_what_is_left_of_a_run_is_the_whole_less_what_is_done(tiny):
+    spec = spec_of(tiny, "A", "sweep", "A", tiny.profile.sweep.branches)
+    whole = work_left(spec, "A", 1024)
+    first, second = spec.schedule.branches[:2]
+    rest = work_left(spec, "A", 1024, branch=1, step=second.start + 3, evaluated=2)
+    done = first.end - first.start + 3
+    assert whole.tokens - rest.tokens == done * tiny.profile.train.batch_tokens
+    assert whole.training_flops - rest.training_flops == spec.flops(1024, 0, first.end) + spec.flops(
+        1024, second.start, second.start + 3
+    )
+    assert rest.evaluation_flops * 5 == whole.evaluation_flops * 3
+    assert rest.checkpoint_bytes < whole.checkpoint_bytes and rest.fixed_s > rest.startup_s
 
 
 def test_unknown_model_lists_the_valid(tiny):

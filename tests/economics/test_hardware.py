@@ -36,7 +36,8 @@ def test_unknown_card_is_none_with_a_reason_that_lists_the_known(name):
 
 def test_every_figure_has_a_source_and_a_date_and_names_are_unique():
     for gpu in GPUS:
-        for figure in (gpu.peak_bf16_flops, gpu.memory_bytes, gpu.bandwidth_bytes_per_s):
+        figures = (gpu.peak_bf16_flops, gpu.memory_bytes, gpu.bandwidth_bytes_per_s, gpu.power_w)
+        for figure in (*figures, gpu.link_bytes_per_s, gpu.network_bytes_per_s):
             assert figure is None or (figure.value > 0 and figure.source and figure.date)
         for name in (gpu.name, *gpu.names):
             assert find_gpu(name).gpu is gpu

@@ -1,7 +1,7 @@
-"""What a study would compute, run by run, from its configuration alone: the preflight's input."""
+"""What a run, or a study, would compute and how long that takes, from its configuration alone."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from x1_pretrain.economics.flops import forward_flops_per_token
 from x1_pretrain.errors import UserError
@@ -10,19 +10,47 @@ from x1_pretrain.study import Study
 
 GPT2_VOCAB = 50257
 
+# Assumed, and said to be: from a cold start to the second step (imports, data checked, compilation; 13 to
+# 29 s of it were compilation in docs/log.md), and what a network disk takes in.
+STARTUP_S = 60.0
+DISK_BYTES_PER_S = 200e6
+BYTES_PER_PARAMETER = 12  # of a checkpoint: fp32 weight and at most two moments
+
+# The spike lab (spikes/), at most: the run to the incident, three continuations to the end and five arms
+# around it, the furthest back from the last snapshot that no suspect batch can have touched; a probe of so
+# many batches at every tenth step of a continuation, and at each step of an arm.
+LAB_BACK, LAB_ON, LAB_CONTINUATIONS, LAB_ARMS, LAB_PROBE_EVERY, LAB_PROBE_BATCHES = 58, 12, 3, 5, 10, 4
+
 
 @dataclass(frozen=True)
 class Work:
-    """One run: its tokens, and its counted FLOPs with evaluations."""
+    """One run, or what is left of it: tokens, counted FLOPs, bytes of checkpoints, starts of a process."""
 
     name: str
     tokens: int
     training_flops: int
     evaluation_flops: int
+    checkpoint_bytes: int = 0
+    startup_s: float = STARTUP_S
 
     @property
     def flops(self) -> int:
         return self.training_flops + self.evaluation_flops
+
+    def times(self, count: int) -> "Work":
+        """So many of it by one process, which starts once."""
+        return replace(
+            self,
+            tokens=count * self.tokens,
+            training_flops=count * self.training_flops,
+            evaluation_flops=count * self.evaluation_flops,
+            checkpoint_bytes=count * self.checkpoint_bytes,
+        )
+
+    @property
+    def fixed_s(self) -> float:
+        """Seconds that no faster card would save: the start and the checkpoints."""
+        return self.startup_s + self.checkpoint_bytes / DISK_BYTES_PER_S
 
 
 def n_vocab_of(tokenizer: str) -> int:
@@ -33,35 +61,58 @@ def n_vocab_of(tokenizer: str) -> int:
     return int(match[1]) if match[1] else GPT2_VOCAB
 
 
-def _work(study: Study, name: str, spec: RunSpec, runs: int = 1) -> Work:
-    """What a run of the trainer computes, its evaluations included, `runs` times."""
-    shape, train = spec.shape, spec.train
-    n_vocab = n_vocab_of(study.profile.tokenizer.name)
-    sizes = (shape.n_layer, shape.d_model, shape.n_head, shape.n_kv_head, n_vocab, train.seq_len)
-    forward = forward_flops_per_token(*sizes, activation=spec.recipe.activation)
-    evaluations = max(train.evaluations, len(spec.schedule.branches))
+def _forward(spec: RunSpec, n_vocab: int) -> int:
+    """FLOPs of a token's forward pass."""
+    shape = spec.shape
+    sizes = (shape.n_layer, shape.d_model, shape.n_head, shape.n_kv_head, n_vocab, spec.train.seq_len)
+    return forward_flops_per_token(*sizes, activation=spec.recipe.activation)
+
+
+def work_left(
+    spec: RunSpec, name: str, n_vocab: int, branch: int = 0, step: int = 0, evaluated: int = 0
+) -> Work:
+    """What a run still has to do from `step` of a branch on, `evaluated` evaluations being done."""
+    train, branches = spec.train, spec.schedule.branches
+    forward = _forward(spec, n_vocab)
     noise = 3 * forward * train.noise_batches * train.batch_tokens  # a forward and a backward pass
-    tokens = sum(spec.tokens(b.end) - spec.tokens(b.start) for b in spec.schedule.branches)
-    flops = spec.work_left(n_vocab, 0, 0)
-    evaluation = evaluations * (train.val_tokens * forward + noise)
-    return Work(name, runs * tokens, runs * flops, runs * evaluation)
+    evaluations = max(0, max(train.evaluations, len(branches)) - evaluated)
+    first, later = branches[branch], branches[branch + 1 :]
+    steps = first.end - step + sum(b.end - b.start for b in later)
+    tokens = spec.tokens(first.end) - spec.tokens(step)
+    n_params = spec.N + 2 * n_vocab * spec.shape.d_model
+    saves = steps // train.checkpoint_every + evaluations + 1
+    return Work(
+        name=name,
+        tokens=tokens + sum(spec.tokens(b.end) - spec.tokens(b.start) for b in later),
+        training_flops=spec.work_left(n_vocab, branch, step),
+        evaluation_flops=evaluations * (train.val_tokens * forward + noise),
+        checkpoint_bytes=saves * n_params * BYTES_PER_PARAMETER,
+    )
+
+
+def _lab_work(study: Study, spec: RunSpec, n_vocab: int) -> Work:
+    """The spike lab: it evaluates no validation range, measures no noise and saves nothing."""
+    spike, batch_tokens = study.profile.spike, spec.train.batch_tokens
+    arm_steps = LAB_ARMS * (LAB_BACK + LAB_ON)
+    run_steps = spike.at_step + LAB_CONTINUATIONS * (spike.steps - spike.at_step + LAB_BACK)
+    probes = LAB_PROBE_BATCHES * (run_steps // LAB_PROBE_EVERY + arm_steps)
+    forward, tokens = _forward(spec, n_vocab), (run_steps + arm_steps) * batch_tokens
+    return Work(f"spike {spec.model}", tokens, 3 * forward * tokens, forward * probes * batch_tokens)
 
 
 def work_of(study: Study, model: str | None = None) -> list[Work]:
     """The runs of the whole study, or only the training of `model`.
 
-    A sweep run includes its cool-down branches and further seeds; the spike lab counts its incident and one
-    replay.
+    A sweep run includes its branches and further seeds, the spike lab its replays and continuations.
     Raises `UserError` for an unknown model or a run too short for its schedule.
     """
     chosen, choice = model or study.choice.model, study.choice
-    runs = [_work(study, f"train {chosen}", spec_of(study, chosen, "train", "train"))]
+    n_vocab = n_vocab_of(study.profile.tokenizer.name)
+    runs = [work_left(spec_of(study, chosen, "train", "train"), f"train {chosen}", n_vocab)]
     if model is not None:
         return runs
-    fractions = study.profile.sweep.branches
     for swept in choice.sweep.models:
-        spec = spec_of(study, swept, "sweep", swept, fractions)
-        runs.append(_work(study, f"sweep {swept}", spec, runs=choice.sweep.seeds))
-    steps, spiked = study.profile.spike.steps, choice.spike.model
-    spike = spec_of(study, spiked, "spike", "spike", total_steps=steps)
-    return [*runs, _work(study, f"spike {spiked}", spike, runs=2)]
+        spec = spec_of(study, swept, "sweep", swept, study.profile.sweep.branches)
+        runs.append(work_left(spec, f"sweep {swept}", n_vocab).times(choice.sweep.seeds))
+    spec = spec_of(study, choice.spike.model, "spike", "spike", total_steps=study.profile.spike.steps)
+    return [*runs, _lab_work(study, spec, n_vocab)]

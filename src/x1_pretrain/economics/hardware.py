@@ -23,13 +23,20 @@ class Figure:
 
 @dataclass(frozen=True)
 class Gpu:
-    """Peak dense bf16 FLOP/s with fp32 accumulation, memory in bytes (decimal GB), HBM bytes/s."""
+    """Peak dense bf16 FLOP/s with fp32 accumulation, memory in bytes (decimal GB), HBM bytes/s, watts.
+
+    `link` is what one card sends to another of its machine, bytes/s in one direction; `network` the same to
+    a card of another machine, None where there is no usual one.
+    """
 
     name: str
     names: tuple[str, ...]  # what torch.cuda.get_device_name says, and short names for a command line
     peak_bf16_flops: Figure | None
     memory_bytes: Figure | None
     bandwidth_bytes_per_s: Figure | None
+    power_w: Figure | None = None
+    link_bytes_per_s: Figure | None = None
+    network_bytes_per_s: Figure | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,23 @@ def _bandwidth(terabytes_per_s: float, source: str = "nanochat's hardware table"
     return Figure(terabytes_per_s * 1e12, source, _READ)
 
 
+def _power(watts: float, source: str) -> Figure:
+    return Figure(watts, source, _READ)
+
+
+def _link(gigabytes_per_s: float, source: str) -> Figure:
+    return Figure(gigabytes_per_s * 1e9, source, _READ)
+
+
+_A100_SHEET = "NVIDIA A100 data sheet"
+_PCIE4 = _link(32, "PCIe Gen4 x16, 64 GB/s in both directions, NVIDIA L40S data sheet")
+_PCIE5 = _link(64, "PCIe Gen5 x16, 128 GB/s in both directions, NVIDIA H100 product brief")
+_NVLINK3 = _link(300, f"NVLink 3, 600 GB/s in both directions, {_A100_SHEET}")
+_NVLINK4 = _link(450, "NVLink 4, 900 GB/s in both directions, NVIDIA H100 data sheet")
+_NVLINK5 = _link(900, "NVLink 5, 1.8 TB/s in both directions, NVIDIA HGX B200 as Vultr documents it")
+_NET200 = _link(25, "200 Gb/s a card, NVIDIA DGX A100 data sheet")
+_NET400 = _link(50, "400 Gb/s a card, Llama 3 report (arXiv 2407.21783), section 3.3.1")
+
 GPUS: tuple[Gpu, ...] = (
     Gpu(
         "A100 40GB",
@@ -66,6 +90,9 @@ GPUS: tuple[Gpu, ...] = (
         _peak(312, _A100),
         _memory(40),
         _bandwidth(1.555, "NVIDIA A100 data sheet, 40GB"),
+        _power(400, f"{_A100_SHEET}, SXM; the PCIe card has 250"),
+        _NVLINK3,
+        _NET200,
     ),
     Gpu(
         "A100 80GB SXM",
@@ -73,6 +100,9 @@ GPUS: tuple[Gpu, ...] = (
         _peak(312, _A100),
         _memory(80),
         _bandwidth(2.039, "NVIDIA A100 data sheet, 80GB SXM"),
+        _power(400, f"{_A100_SHEET}, SXM"),
+        _NVLINK3,
+        _NET200,
     ),
     Gpu(
         "A100 80GB PCIe",
@@ -80,6 +110,8 @@ GPUS: tuple[Gpu, ...] = (
         _peak(312, _A100),
         _memory(80),
         _bandwidth(2.0),
+        _power(300, f"{_A100_SHEET}, PCIe"),
+        _PCIE4,
     ),
     Gpu(
         "H100 SXM",
@@ -87,16 +119,46 @@ GPUS: tuple[Gpu, ...] = (
         _peak(989, _H100),
         _memory(80),
         _bandwidth(3.35),
+        _power(700, "NVIDIA H100 data sheet, SXM"),
+        _NVLINK4,
+        _NET400,
     ),
-    Gpu("H100 PCIe", ("H100 PCIe",), _peak(756, _H100), _memory(80), _bandwidth(2.0)),
-    Gpu("H100 NVL", ("H100 NVL",), _peak(835, _H100), _memory(94), _bandwidth(3.9)),
-    Gpu("H200 SXM", ("H200", "H200 SXM"), _peak(989, _H200), _memory(141), _bandwidth(4.8)),
+    Gpu(
+        "H100 PCIe",
+        ("H100 PCIe",),
+        _peak(756, _H100),
+        _memory(80),
+        _bandwidth(2.0),
+        _power(350, "NVIDIA H100 PCIe product brief PB-11133-001"),
+        _PCIE5,
+    ),
+    Gpu(
+        "H100 NVL",
+        ("H100 NVL",),
+        _peak(835, _H100),
+        _memory(94),
+        _bandwidth(3.9),
+        _power(400, "NVIDIA H100 data sheet, NVL, at most"),
+        _PCIE5,
+    ),
+    Gpu(
+        "H200 SXM",
+        ("H200", "H200 SXM"),
+        _peak(989, _H200),
+        _memory(141),
+        _bandwidth(4.8),
+        _power(700, "NVIDIA H200 data sheet, SXM"),
+        _NVLINK4,
+        _NET400,
+    ),
     Gpu(
         "H200 NVL",
         ("H200 NVL",),
         _peak(836, "nanochat's hardware table"),
         _memory(141),
         _bandwidth(4.8),
+        _power(600, "NVIDIA H200 data sheet, NVL"),
+        _PCIE5,
     ),
     Gpu(
         "L40S",
@@ -104,6 +166,8 @@ GPUS: tuple[Gpu, ...] = (
         _peak(362, "NVIDIA L40S data sheet, as in torchtitan and nanochat"),
         _memory(48),
         _bandwidth(0.864),
+        _power(350, "NVIDIA L40S data sheet"),
+        _PCIE4,
     ),
     Gpu(
         "RTX 4090",
@@ -111,6 +175,8 @@ GPUS: tuple[Gpu, ...] = (
         _peak(165.2, "NVIDIA Ada whitepaper, as in llm.c; 82.6 elsewhere is without tensor cores"),
         _memory(24),
         _bandwidth(1.01),
+        _power(450, "NVIDIA, total graphics power"),
+        _PCIE4,
     ),
     Gpu(
         "RTX 5090",
@@ -118,13 +184,18 @@ GPUS: tuple[Gpu, ...] = (
         _peak(209.5, "nanochat's hardware table only; agrees with a quarter of 838 sparse fp16"),
         _memory(32),
         _bandwidth(1.79),
+        _power(575, "NVIDIA, total graphics power"),
+        _PCIE5,
     ),
     Gpu(
         "B200",
         ("B200",),
         _peak(2250, "NVIDIA Blackwell data sheet, as in torchtitan"),
-        None,  # 180 and 192 GB are both quoted
+        _memory(180, "the least that is quoted: Vultr shows 179, data sheets 180 or 192"),
         _bandwidth(8.0),
+        _power(1000, "NVIDIA HGX B200 as Vultr documents it"),
+        _NVLINK5,
+        _NET400,
     ),
 )
 
