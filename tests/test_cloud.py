@@ -117,7 +117,17 @@ def called(project: Path) -> list[str]:
     return [" ".join(line.split()[:2]) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-LINE = '{"run_id": "X1-seed0", "elapsed_s": 3600.0, "price_usd_per_hour": 1.1, "usd": 1.1}\n'
+LINE = '{"attempt": "1", "event": "beat", "elapsed_s": 3600.0, "utc": "2026-11-30T00:00:00+00:00"}\n'
+
+
+def spend(path: Path, hours: float) -> None:
+    """A ledger with one attempt of so many hours at 1.1 $."""
+    ledger, utc = (
+        Ledger(path, load_profile(ROOT / paths.PROFILES / "a100.yaml").money.project),
+        "2026-11-30T00:00:00+00:00",
+    )
+    ledger.begin("1", "train", "X1-seed0", 1.1, 15.0, 0.0, utc)
+    ledger.end("1", hours * 3600, utc, "finished")
 
 
 def test_a_dry_run_prints_every_command_and_the_bill_and_does_nothing(project, capsys):
@@ -142,7 +152,7 @@ def test_a_dry_run_may_show_another_profile_but_only_params_yaml_is_run(project,
 
 
 def test_a_run_launches_fetches_and_ends_the_machine(project):
-    (project / "there").write_text(LINE)
+    spend(project / "there", 1.0)
     cloud.main([])
     assert called(project) == ["sky launch", "rsync -az", "rsync -az", "sky down", "dvc pull"]
     assert Ledger(project / ".scratch/ledger.jsonl").total_usd() == pytest.approx(1.1)
@@ -150,13 +160,13 @@ def test_a_run_launches_fetches_and_ends_the_machine(project):
 
 
 def test_what_was_spent_shortens_the_machines_life(project, capsys):
-    Ledger(project / ".scratch/ledger.jsonl").charge("X1-seed0", 10 * 3600, 1.1)
+    spend(project / ".scratch/ledger.jsonl", 10.0)
     cloud.main(["--dry-run"])
     assert f"killed after    {2543 - 600} min" in capsys.readouterr().out
 
 
 def test_a_study_that_fails_there_still_comes_home(project):
-    (project / "there").write_text(LINE)
+    spend(project / "there", 1.0)
     (project / "fail-sky-launch").touch()
     with pytest.raises(SystemExit) as stop:
         cloud.main([])

@@ -215,7 +215,8 @@ def main(argv: list[str] | None = None) -> None:
         study = study_of(dataclasses.replace(study.choice, profile=arguments.profile), "--profile")
     own_ledger = paths.ledger()
     commands = Commands(paths.scratch_root() / "cloud/sky.yaml", paths.scratch_root() / "cloud/ledger.jsonl")
-    rental = Rental(study.profile.money, Ledger(own_ledger).total_usd(), arguments.hours)
+    money = study.profile.money
+    rental = Rental(money, Ledger(own_ledger, money.project).total_usd(), arguments.hours)
     print(f"profile {study.choice.profile} ({profile_path(study.choice.profile)})", *rental.lines(), sep="\n")
     task = task_for(rental, TASK.read_text(encoding="utf-8"), own_ledger)
     if arguments.dry_run:

@@ -1,5 +1,6 @@
 """A tiny random checkpoint through the whole of the inference stage; the trained one's perplexity."""
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -8,10 +9,11 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
+from tests.conftest import MONEY
 from tests.inference.models import SHAPE, T, V, publish_at, tiny_model
 from x1_pretrain import paths
 from x1_pretrain.checkpoint import load_model
-from x1_pretrain.config import Inference, Money
+from x1_pretrain.config import Inference
 from x1_pretrain.corpus.loader import Tokens, validation_windows
 from x1_pretrain.errors import UserError
 from x1_pretrain.inference.document import calibration_tokens, write_inference
@@ -24,7 +26,7 @@ FORMATS = ("fp32", "bf16", "int8", "int4")
 
 
 def money(price=0.0):
-    return Money(None, price, "a price list", "2026-11-30", 0.3, 50.0, False)
+    return dataclasses.replace(MONEY, price_usd_per_hour=price, price_source="a price list", cap_usd=50.0)
 
 
 class FakeTokens:
