@@ -18,10 +18,10 @@ def check(path: Path) -> None:
     content["secrets"] = dict.fromkeys(content["secrets"], "set in the environment")
     jsonschema.validate(content, schemas.get_task_schema())
     jsonschema.validate(content["resources"], schemas.get_resources_schema())
-    (resources,) = sky.Task.from_yaml_config(content).resources
+    expected = (True, content["resources"]["autostop"]["idle_minutes"], True, "none")
+    (resources,) = sky.Task.from_yaml_config(content).resources  # takes parts out of its argument
     stop = resources.autostop_config
     understood = (stop.enabled, stop.idle_minutes, stop.down, stop.wait_for and stop.wait_for.value)
-    expected = (True, content["resources"]["autostop"]["idle_minutes"], True, "none")
     if understood != expected:
         sys.exit(f"error: {path}: SkyPilot reads autostop as {understood} instead of {expected}")
     print(f"{path}: SkyPilot {sky.__version__} accepts it and stops after {stop.idle_minutes} minutes")

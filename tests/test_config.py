@@ -117,6 +117,8 @@ def test_the_committed_study_loads(study: Path):
             "400001 is above curation.max_characters 400000",
         ),
         (TINY, "prompt_tokens: 64", "prompt_tokens: 257", "prompt_tokens 257 is above train.seq_len 256"),
+        (TINY, "new_tokens: 64", "new_tokens: 193", "new_tokens 193 together are above train.seq_len 256"),
+        (TINY, "    - 8\n", "    - 0\n", r"inference\.batch_sizes\[1\]: 0 is not at least 1"),
         (TINY, "val_tokens: 131072", "val_tokens: 255", "seq_len 256 is above train.val_tokens 255"),
         (TINY, "  C:", "  3:", r"tiny\.yaml\.models: the key 3 is not a string"),
     ],

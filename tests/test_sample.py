@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.inference.models import SHAPE, tiny_model
@@ -127,6 +127,7 @@ def test_end_of_text_opens_the_prompt_and_is_never_read_in_it():
     assert prompt_ids("<|endoftext|>", BYTE_TOKENS, 32).count(256) == 1
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_pieces_make_the_text_and_never_a_broken_character(text):
     found = list(pieces(text.encode(), BYTE_TOKENS))
@@ -135,6 +136,7 @@ def test_pieces_make_the_text_and_never_a_broken_character(text):
         assert all("\ufffd" not in piece for piece in found)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 255)))
 def test_bytes_that_are_no_utf8_do_not_stop_the_stream(ids):
     assert "".join(pieces(ids, BYTE_TOKENS)) == bytes(ids).decode("utf-8", errors="replace")

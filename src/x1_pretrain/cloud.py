@@ -28,6 +28,7 @@ from x1_pretrain.errors import UserError, exit_on_user_error
 from x1_pretrain.study import load_study, profile_path, study_of
 
 TASK = Path("cloud/sky.yaml")
+SCRIPT = Path("cloud/on_machine.sh")  # what the task runs
 CLUSTER = "x1"
 STARTING_MINUTES = 20  # charged, but not counted by SkyPilot's clock: being started, being torn down
 PUSHING_MINUTES = 30  # of the time before the kill, kept from `dvc repro`
@@ -220,7 +221,7 @@ def main(argv: list[str] | None = None) -> None:
     print(f"profile {study.choice.profile} ({profile_path(study.choice.profile)})", *rental.lines(), sep="\n")
     task = task_for(rental, TASK.read_text(encoding="utf-8"), own_ledger)
     if arguments.dry_run:
-        print(f"\n# {commands.task}", task, sep="\n")
+        print(f"\n# {commands.task}", task, f"# {SCRIPT}, there", SCRIPT.read_text("utf-8"), sep="\n")
         for command in (
             commands.launch,
             commands.results,

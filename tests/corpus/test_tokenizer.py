@@ -43,6 +43,7 @@ def test_prefix_is_the_first_ranks_and_end_of_text(load):
     gpt2, small = load("gpt2"), load("gpt2:1024")
     assert (small.n_vocab, small.eot) == (1024, 1023)
     assert small.encode(" the") == gpt2.encode(" the") == [262]
+    assert b"".join(map(small.bytes_of, small.encode(" thé"))) == " thé".encode()
     assert (small.token_bytes[:1023] == gpt2.token_bytes[:1023]).all()
     assert small.token_bytes[small.eot] == 0 and small.token_bytes.dtype == np.uint16
     assert small.sha256 != gpt2.sha256
