@@ -67,9 +67,10 @@ class SpikeMonitor:
 
     Silent until `min_values` are known. A loss alarm needs both `threshold` (in robust sd) and
     `min_rise_nats`; a loss as far below is reported as `loss_low`. The gradient norm (before
-    clipping) is judged on its logarithm, upwards only. When `min_values` steps in a row were
-    flagged, training has moved to a new level: those steps become the window, and the monitor is
-    not left shouting for ever. Its answers are a pure function of what it was shown.
+    clipping) is judged on its logarithm, upwards only. When `level_after` steps in a row were
+    flagged (`min_values` unless given), training has moved to a new level: those steps become the
+    window, and the monitor is not left shouting for ever. Its answers are a pure function of what
+    it was shown.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class SpikeMonitor:
         min_values: int = 64,
         threshold: float = 6.0,
         min_rise_nats: float = 0.3,
+        level_after: int | None = None,
     ) -> None:
         if not 2 <= min_values <= window:
             raise ValueError(f"2 <= min_values <= window must hold: {min_values}, {window}")
@@ -87,6 +89,7 @@ class SpikeMonitor:
         self.min_values = min_values
         self.threshold = threshold
         self.min_rise_nats = min_rise_nats
+        self.level_after = level_after or min_values
         self._losses: deque[float] = deque(maxlen=window)
         self._log_grad_norms: deque[float] = deque(maxlen=window)
         self._flagged_losses: list[float] = []  # of the current run of flagged steps
@@ -111,14 +114,19 @@ class SpikeMonitor:
     def _judge_loss(self, step: int, loss: float) -> Alarm | None:
         if len(self._losses) < self.min_values:
             return None
+        if abs(loss - statistics.median(self._losses)) <= self.min_rise_nats:
+            return None  # most steps: their spread need not be known
         median, sd = robust_scale(self._losses, LOSS_SD_FLOOR_NATS)
         z = (loss - median) / sd
-        if abs(z) <= self.threshold or abs(loss - median) <= self.min_rise_nats:
+        if abs(z) <= self.threshold:
             return None
         return Alarm(step, "loss" if z > 0 else "loss_low", loss, z, median, sd)
 
     def _judge_grad_norm(self, step: int, log_grad_norm: float) -> Alarm | None:
         if len(self._log_grad_norms) < self.min_values:
+            return None
+        rise = log_grad_norm - statistics.median(self._log_grad_norms)
+        if rise <= self.threshold * LOG_GRAD_NORM_SD_FLOOR:
             return None
         median, sd = robust_scale(self._log_grad_norms, LOG_GRAD_NORM_SD_FLOOR)
         z = (log_grad_norm - median) / sd
@@ -137,10 +145,16 @@ class SpikeMonitor:
         self._flagged_losses.append(loss)
         if log_grad_norm is not None:
             self._flagged_log_grad_norms.append(log_grad_norm)
-        if len(self._flagged_losses) >= self.min_values:
+        if len(self._flagged_losses) >= self.level_after:
             self._losses = deque(self._flagged_losses, maxlen=self.window)
             self._log_grad_norms = deque(self._flagged_log_grad_norms, maxlen=self.window)
             self._flagged_losses, self._flagged_log_grad_norms = [], []
+
+    def level(self) -> tuple[float, float] | None:
+        """Median and robust sd of the losses in the window, in nats; None while too few are known."""
+        if len(self._losses) < self.min_values:
+            return None
+        return robust_scale(self._losses, LOSS_SD_FLOOR_NATS)
 
     def state_dict(self) -> dict[str, Any]:
         """All of the state as JSON values; a JSON round trip restores it exactly."""
@@ -168,4 +182,5 @@ class SpikeMonitor:
             "min_values": self.min_values,
             "threshold": self.threshold,
             "min_rise_nats": self.min_rise_nats,
+            "level_after": self.level_after,
         }
