@@ -28,7 +28,7 @@ step:0/1480 val_loss:10.8258 train_time:228ms step_avg:nanms
 step:945/1480 train_loss:3.4241 train_time:131ms step_avg:140ms
 step:946/1480 train_loss:5.0685 train_time:132ms step_avg:140ms
 """
-MEGATRON = """[default7]: iteration 31214/115311 | learning rate: 5E-05 | lm loss: 2.198845E+00 | grad norm: 0.242 |
+MEGATRON = """[default7]: iteration 31214/115311 | lm loss: 2.198845E+00 | grad norm: 0.242 |
  iteration    31215/  115311 | consumed samples:     47770544 | learning ra
 te: 5.279E-05 | global batch size:  2048 | lm lo
 ss: 2.220424E+00 | loss scale: 65536.0 | grad norm: 0.947 | number of skipped iterations:   1 |

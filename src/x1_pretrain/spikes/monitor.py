@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Reason = Literal["nonfinite", "loss", "loss_low", "grad_norm"]
+Reason = Literal["nonfinite", "loss", "loss_low", "grad_norm", "update_rms"]
 
 # A normal distribution's sd is 1.4826 times its median absolute deviation.
 SD_PER_MAD = 1.4826
@@ -20,13 +20,17 @@ SD_PER_MAD = 1.4826
 # (0.1 is 10%; with the usual threshold of 6 the norm must grow by 1.8 times).
 LOSS_SD_FLOOR_NATS = 1e-3
 LOG_GRAD_NORM_SD_FLOOR = 0.1
+# RMS of an update over its lr. Measured: at most 0.63 where the second moment is in good order, 1.4 to 10.7
+# where it is stale, which a loss may show late or not at all.
+ACTING_UPDATE_RMS = 2.0
 
 
 @dataclass(frozen=True)
 class Alarm:
     """One flagged step.
 
-    `value` is the loss in nats, or the gradient norm for reason `grad_norm`; it may be NaN or
+    `value` is the loss in nats, the gradient norm for reason `grad_norm`, or the largest update RMS
+    over its lr for `update_rms`, which is judged by a limit and not by a window; it may be NaN or
     infinite for reason `nonfinite`, where nothing else is known. `z`, `median` and `sd` describe
     the window it was judged against (for `grad_norm`: z and sd on the log, median in units of the
     norm).
@@ -95,7 +99,9 @@ class SpikeMonitor:
         self._flagged_losses: list[float] = []  # of the current run of flagged steps
         self._flagged_log_grad_norms: list[float] = []
 
-    def observe(self, step: int, loss: float, grad_norm: float | None = None) -> Alarm | None:
+    def observe(
+        self, step: int, loss: float, grad_norm: float | None = None, update_rms: float | None = None
+    ) -> Alarm | None:
         """Judge one optimizer step, then remember it unless it was flagged.
 
         `loss` in nats per token, `grad_norm` before clipping (None: not logged). A gradient norm
@@ -108,6 +114,8 @@ class SpikeMonitor:
         alarm = self._judge_loss(step, loss)
         if alarm is None and log_grad_norm is not None:
             alarm = self._judge_grad_norm(step, log_grad_norm)
+        if alarm is None and update_rms is not None and not update_rms < ACTING_UPDATE_RMS:
+            alarm = Alarm(step, "update_rms", update_rms, None, None, None)
         self._remember(loss, log_grad_norm, flagged=alarm is not None)
         return alarm
 
