@@ -232,8 +232,8 @@ def _recovery(spike: dict[str, Any]) -> str:
         outcome = "recovered, but so had the run without any action: it only lost time"
     header = ["policy", "probe loss at the end (nats)", "from the control"]
     return (
-        f"Carried out: {_done(recovery)}, on to step {recovery['final_step']}, {recovery['tokens']:,} tokens, "
-        f"as many as the control read. The other remedies went the same way, for comparison:\n\n"
+        f"Carried out: {_done(recovery)}, on to step {recovery['final_step']}, {recovery['tokens']:,} "
+        f"tokens, as many as the control read. The other remedies went the same way, for comparison:\n\n"
         f"{table(header, rows, (1, 2))}\n\n"
         f"Result: {outcome}; {apart}. The best of them: {POLICIES[recovery['best']]}.\n\n"
         f"A muP rescale is prevention, for a learning rate that was carried to another width; it repairs no "

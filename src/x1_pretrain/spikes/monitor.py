@@ -158,6 +158,14 @@ class SpikeMonitor:
             self._log_grad_norms = deque(self._flagged_log_grad_norms, maxlen=self.window)
             self._flagged_losses, self._flagged_log_grad_norms = [], []
 
+    def flags(self, loss: float, grad_norm: float | None = None) -> bool:
+        """Whether `observe` would raise an alarm, without remembering anything."""
+        if not math.isfinite(loss) or (grad_norm is not None and not math.isfinite(grad_norm)):
+            return True
+        if self._judge_loss(0, loss) is not None:
+            return True
+        return bool(grad_norm) and self._judge_grad_norm(0, math.log(grad_norm)) is not None
+
     def level(self) -> tuple[float, float] | None:
         """Median and robust sd of the losses in the window, in nats; None while too few are known."""
         if len(self._losses) < self.min_values:

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from x1_pretrain.errors import UserError
+from x1_pretrain.spikes.guard import CONFIRM_AFTER, CONFIRM_PROBE_NATS
 from x1_pretrain.spikes.lab import Lab, Row, State
 from x1_pretrain.spikes.monitor import Alarm, SpikeMonitor
 
 SNAPSHOT_EVERY, SNAPSHOTS_KEPT = 50, 6
-# An alarm opens a case; this many steps later it is an incident if the probe rose, or if several
-# steps were flagged, or if a number was not finite.
-CONFIRM_AFTER, CONFIRM_ALARMS, CONFIRM_PROBE_NATS = 8, 3, 0.1
+# An alarm opens a case; some steps later it is an incident if the probe rose, or if several steps were
+# flagged, or if a number was not finite. (The trainer, whose action costs data, believes the probe alone.)
+CONFIRM_ALARMS = 3
 # Causes precede their alarm by up to 8 steps (an under-estimated second moment: StableAdamW).
 CAUSE_LEADS_BY = 8
 
