@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import RECIPE
-from x1_pretrain.economics.estimate import n_vocab_of, work_of
+from x1_pretrain.economics.estimate import SPIKE_RUNS, n_vocab_of, work_of
 from x1_pretrain.errors import UserError
 from x1_pretrain.run_spec import spec_of
 from x1_pretrain.study import Study, load_profile, load_study
@@ -73,7 +73,8 @@ def test_an_estimate_is_the_tokens_and_flops_of_the_runs_themselves(tiny, switch
     assert sweep.training_flops == sum(spec.flops(n_vocab, b.start, b.end) for b in branches)
 
     full = study.profile.spike.steps * batch
-    assert spike.tokens <= 2 * full and (spike.tokens == 2 * full) == (not recipe.batch_ramp)
+    most = SPIKE_RUNS * full
+    assert spike.tokens <= most and (spike.tokens == most) == (not recipe.batch_ramp)
     for work in (train, sweep, spike):
         assert work.evaluation_flops > 0 and work.flops == work.training_flops + work.evaluation_flops
 
