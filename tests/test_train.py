@@ -310,7 +310,7 @@ def long_spec(small_spec, change):
 
 
 def test_a_confirmed_spike_is_counted_with_the_documents_it_read(run, long_spec, monkeypatch):
-    spike_at(monkeypatch, 110 * 8, 114 * 8)
+    spike_at(monkeypatch, 110 * 8, 118 * 8)
     finished = run(long_spec)
     (spike,) = finished.spikes
     assert spike["first_step"] == 111 and spike["action"] == "observe"
@@ -322,12 +322,12 @@ def test_a_confirmed_spike_is_counted_with_the_documents_it_read(run, long_spec,
 
 
 def test_a_rewind_after_a_spike_goes_on_as_if_its_data_had_never_been(run, long_spec, change, monkeypatch):
-    spike_at(monkeypatch, 110 * 8, 114 * 8)
+    spike_at(monkeypatch, 110 * 8, 118 * 8)
     finished = run(change(long_spec, "train", on_spike="rewind"))
     (spike,) = finished.spikes
     assert spike["action"] == "rewind" and spike["rewound_to_step"] < 111
     ((first, count),) = finished.skipped_data
-    assert first == 109 * 8 and first + count >= 115 * 8
+    assert first == 109 * 8 and first + count >= 119 * 8
     assert [row.step for row in finished.log] == list(range(1, 131))
     assert not {row.first_sequence for row in finished.log} & set(range(first, first + count))
     assert not any(alarm["step"] > 120 for alarm in finished.alarms)

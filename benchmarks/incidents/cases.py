@@ -22,7 +22,7 @@ SIZES = {
     "small": ModelShape(n_layer=2, d_model=32, n_head=1, n_kv_head=1, flops=1e9),
     "large": ModelShape(n_layer=3, d_model=64, n_head=2, n_kv_head=2, flops=1e9),
 }
-SEQ_LEN, ROWS, PROBE_BATCHES = 64, 16, 4
+SEQ_LEN, ROWS, PROBE_BATCHES = 64, 32, 2
 CALM_STEPS, STEPS = 200, 240  # before the incident; until it must be confirmed
 FIRST = 210  # of the incident; seeds move it, and the number of spoiled batches
 CLEAN = "clean"

@@ -64,7 +64,7 @@ class ToyTrainer:
         self.logits = snapshot.copy()
 
 
-def toy_lab(injection: str, first: int = 170, last: int = 173, noise: float = 0.0) -> Lab:
+def toy_lab(injection: str, first: int = 170, last: int = 173, noise: float = 0.0, lr: float = 12.0) -> Lab:
     text = markov_text()
     windows = len(text) // (T + 1)
 
@@ -76,7 +76,7 @@ def toy_lab(injection: str, first: int = 170, last: int = 173, noise: float = 0.
     rare = rarest_ids(count_corpus([text], V))
     stream = Stream(clean, Injection(injection, first, last, n_vocab=V, seed=0, rare_ids=rare))
     probes = tuple(held_out[i : i + ROWS] for i in range(0, 40, ROWS))
-    return Lab(ToyTrainer(noise=noise), stream, probes, warmup_steps=5)
+    return Lab(ToyTrainer(lr, noise), stream, probes, warmup_steps=5)
 
 
 @pytest.fixture(scope="session")

@@ -50,7 +50,7 @@ def test_without_its_rare_targets_the_batch_is_normal(make_lab, markov_corpus):
 
 def test_a_raised_lr_is_told_from_a_restarted_warm_up(make_lab, markov_corpus):
     for injection, subtype in (("lr", "raised"), ("rewarm", "restarted_warmup")):
-        findings = run(make_lab(injection), markov_corpus, steps=240)
+        findings = run(make_lab(injection, lr=40.0), markov_corpus, steps=240)
         verdict = findings.found.verdict
         assert (verdict.cause, verdict.subtype) == ("lr_too_high", subtype), verdict.rule
         assert findings.recovery.action == "trusted_lr" and findings.recovery.back_to_control("trusted_lr")

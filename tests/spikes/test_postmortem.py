@@ -112,7 +112,7 @@ def test_a_recovery_that_nobody_needed_is_said_so(incident_dir):
 
 @pytest.mark.parametrize("injection", ["lr", "bit_flip"])
 def test_an_incident_without_bad_batches_is_written_up_too(make_lab, markov_corpus, injection):
-    lab = make_lab(injection)
+    lab = make_lab(injection, lr=40.0)
     findings = run_incident(lab, markov_corpus, SpikeMonitor(), steps=220)
     spike = as_json(findings, FACTS, lab.stream, markov_corpus, TEXT)
     assert check_value(spike, "spike", "spike.json", SCHEMAS) == []

@@ -79,7 +79,7 @@ def test_update_sizes_are_those_of_the_weights_difference(optimizer):
         assert vitals[f"relative_update.{group}"] == pytest.approx(moved[name] / size, rel=1e-3)
     hidden = max(moved[n] for n in moved if n.startswith("blocks") and before[n].ndim == 2)
     lr = TRAIN.muon_lr if optimizer == "muon" else TRAIN.adamw_lr
-    assert hidden / lr == pytest.approx(vitals["update_rms.hidden"], rel=0.25)
+    assert hidden / lr == pytest.approx(vitals["update_rms.hidden"], rel=0.4)
     assert vitals["rms_of_g2_over_v.head"] > 0
 
 

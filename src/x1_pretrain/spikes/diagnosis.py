@@ -29,7 +29,9 @@ BENIGN_PROBE_NATS = 0.1  # damage below this is none
 CLIP_CURES, CLIP_NO_HELP = 0.70, 0.40  # share of the damage that clipping the update removes
 LOWER_LR_LEAVES, TRUSTED_LR_CURES = 0.20, 0.90
 ACTING_UPDATE_RMS = 1.0
-RARE_LOSS_FACTOR = 3.0  # rare tokens' share of the loss over their share of the targets
+# Rare tokens' share of the loss over their share of the targets; less will do where a replay without them
+# is calm.
+RARE_LOSS_FACTOR, RARE_LOSS_FACTOR_MASKED = 3.0, 2.0
 REST_WITHIN_SD = 2.0
 DUPLICATE_SHARE = 0.25  # of a batch's windows, read before in the run
 LR_RAISED = 1.5  # over the lr of before: an event of the schedule
@@ -185,7 +187,8 @@ def _data_branch(evidence: Evidence) -> Verdict:
 def _rare_tokens_do_it(evidence: Evidence) -> bool:
     """They hold several times their share of the loss, and the rest is normal: by a replay without them."""
     data, masked = evidence.data, evidence.masked_rare
-    if not data.rare_target_share > 0 or data.rare_loss_share < RARE_LOSS_FACTOR * data.rare_target_share:
+    factor = RARE_LOSS_FACTOR if masked is None else RARE_LOSS_FACTOR_MASKED
+    if not data.rare_target_share > 0 or data.rare_loss_share < factor * data.rare_target_share:
         return False
     if masked is not None:
         return not masked.spikes

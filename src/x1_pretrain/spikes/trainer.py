@@ -14,6 +14,7 @@ from x1_pretrain.model import GPT
 from x1_pretrain.optim import build_optimizers
 from x1_pretrain.shape import ModelShape, Recipe
 from x1_pretrain.spikes.lab import AS_IT_WAS, NOTHING, Event, Step, Treatment
+from x1_pretrain.spikes.vitals import adam_sizes
 from x1_pretrain.step import LossFunction, compiled, evaluate, train_step
 
 MAX_UPDATE_RMS = 1.0
@@ -57,11 +58,20 @@ class TorchTrainer:
             train = replace(train, grad_clip=treatment.grad_clip)
         if event.fault in ("stale_moment", "bit_flip"):
             spoil_state(model, optimizers, event.fault)
-        loss_function = self._loss_of(tokens, treatment, event)
-        result = train_step(loss_function, model, optimizers, tokens, train, lr_scale, self.used)
+        loss_function, lags = self._loss_of(tokens, treatment, event), {}
+        result = train_step(
+            loss_function,
+            model,
+            optimizers,
+            tokens,
+            train,
+            lr_scale,
+            self.used,
+            look=(lambda: lags.update(self._lags())) if treatment.clip_update else None,
+        )
         if not result.finite:  # the optimizer was not touched; the monitor will say so
             return Step(math.nan, math.nan, None)
-        rms = self._update_rms(before, treatment.clip_update) if watch else None
+        rms = self._update_rms(before, lags, treatment.clip_update) if watch else None
         return Step(result.loss_nats, result.grad_norm, rms)
 
     def _loss_of(self, tokens: Tensor, treatment: Treatment, event: Event) -> LossFunction:
@@ -118,19 +128,31 @@ class TorchTrainer:
             for weight in group["params"]
         ]
 
-    @torch.no_grad()
-    def _update_rms(self, before: list[Tensor], clip: bool) -> float:
-        """Largest RMS of a tensor's update over its lr; with `clip` each is scaled down to 1.
+    def _lags(self) -> dict[int, float]:
+        """How far each tensor's second moment is behind its gradient; see `vitals.adam_sizes`."""
+        return {
+            id(weight): adam_sizes(optimizer.state[weight], group, weight.grad)[1].item()
+            for optimizer in self.optimizers
+            for group in optimizer.param_groups
+            for weight in group["params"]
+            if "exp_avg_sq" in optimizer.state.get(weight, {}) and weight.grad is not None
+        }
 
-        As StableAdamW clips (Wortsman et al. 2023), but on the update itself, so that no optimizer
-        needs to know. Where AdamW's second moment is in good order, it is below 1.
+    @torch.no_grad()
+    def _update_rms(self, before: list[Tensor], lags: dict[int, float], clip: bool) -> float:
+        """Largest RMS of a tensor's update over its lr; `clip` divides each update by what it has too much.
+
+        That is sqrt(mean(g^2 / v)), as in StableAdamW (Wortsman et al. 2023), or the RMS itself, whichever is
+        larger, if above 1; done on the update itself, so that no optimizer needs to know. Where AdamW's
+        second moment is in good order, the RMS is below 1.
         """
         largest = 0.0
         for old, (weight, lr) in zip(before, self._weights_and_lr(), strict=True):
             rms = (weight - old).square().mean().sqrt().item() / lr
             largest = max(largest, rms)
-            if clip and rms > MAX_UPDATE_RMS:
-                weight.copy_(torch.lerp(old, weight, MAX_UPDATE_RMS / rms))
+            too_much = max(rms, lags.get(id(weight), 0.0))
+            if clip and too_much > MAX_UPDATE_RMS:
+                weight.copy_(torch.lerp(old, weight, MAX_UPDATE_RMS / too_much))
         return largest
 
 

@@ -45,7 +45,7 @@ def update_vitals(model: GPT, optimizers: list[torch.optim.Optimizer]) -> dict[s
                 if isinstance(optimizer, Muon):
                     rms = torch.tensor(1 / math.sqrt(weight.size(1)), device=weight.device)
                 else:
-                    rms, lag = _adam(optimizer.state[weight], settings, weight.grad)
+                    rms, lag = adam_sizes(optimizer.state[weight], settings, weight.grad)
                     found[f"rms_of_g2_over_v.{group}"].append(lag)
                 size = weight.square().mean().sqrt()
                 found[f"update_rms.{group}"].append(rms)
@@ -53,8 +53,8 @@ def update_vitals(model: GPT, optimizers: list[torch.optim.Optimizer]) -> dict[s
     return {name: torch.stack(values).max().item() for name, values in sorted(found.items())}
 
 
-def _adam(state: dict[str, Tensor], settings: dict[str, object], grad: Tensor) -> tuple[Tensor, Tensor]:
-    """RMS of AdamW's update over its lr, and sqrt(mean(g^2 / v)), of one tensor."""
+def adam_sizes(state: dict[str, Tensor], settings: dict[str, object], grad: Tensor) -> tuple[Tensor, Tensor]:
+    """RMS of AdamW's update over its lr, and sqrt(mean(g^2 / v)), of one tensor after its update."""
     (beta1, beta2), eps, step = settings["betas"], settings["eps"], float(state["step"])
     root_v = (state["exp_avg_sq"] / (1 - beta2**step)).sqrt() + eps
     update = state["exp_avg"] / (1 - beta1**step) / root_v
