@@ -22,7 +22,7 @@ SIZES = {
     "small": ModelShape(n_layer=2, d_model=32, n_head=1, n_kv_head=1, flops=1e9),
     "large": ModelShape(n_layer=3, d_model=64, n_head=2, n_kv_head=2, flops=1e9),
 }
-SEQ_LEN, ROWS, PROBE_BATCHES = 64, 32, 2
+SEQ_LEN, ROWS, PROBE_BATCHES = 64, 16, 3
 CALM_STEPS, STEPS = 200, 240  # before the incident; until it must be confirmed
 FIRST = 210  # of the incident; seeds move it, and the number of spoiled batches
 CLEAN = "clean"
@@ -79,9 +79,8 @@ def lab_of(shared: Setting, size: str, seed: int, kind: str) -> Lab:
     )
     if kind == CLEAN:
         injection = injection.never()
-    beta2 = None if kind == CLEAN else KINDS[kind].beta2
-    train = shared.train if beta2 is None else dataclasses.replace(shared.train, beta2=beta2)
-    trainer = TorchTrainer(SIZES[size], shared.recipe, train, N_VOCAB, seed, shared.used)
+    train, recipe = injection.settings(shared.train, shared.recipe)
+    trainer = TorchTrainer(SIZES[size], recipe, train, N_VOCAB, seed, shared.used)
     stream = Stream(lambda number: shared.text.batch(number, ROWS, seed), injection)
     probes = shared.text.held_out(ROWS, PROBE_BATCHES)
     return Lab(trainer, stream, probes, train.warmup_steps, train.peak_scale(STEPS))
@@ -89,7 +88,7 @@ def lab_of(shared: Setting, size: str, seed: int, kind: str) -> Lab:
 
 def calm_key(kind: str) -> str:
     """Kinds with one key share the run before the incident."""
-    if kind == CLEAN or KINDS[kind].beta2 is None:
+    if kind == CLEAN or KINDS[kind].adamw_beta2 is None:
         return "as it is"
     return kind
 

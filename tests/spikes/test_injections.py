@@ -5,6 +5,7 @@ import typing
 import numpy as np
 import pytest
 
+from tests.conftest import RECIPE, TRAIN
 from x1_pretrain.errors import UserError
 from x1_pretrain.spikes.data_tests import is_repetitive
 from x1_pretrain.spikes.diagnosis import PREDICTIONS
@@ -81,6 +82,12 @@ def test_a_machines_fault_does_not_come_back():
         assert injection(name).fault(5, live=False) is None
     assert injection("stale_moment").fault(5, live=False) == "stale_moment"
     assert injection("stale_moment").fault(6, live=True) is None
+
+
+def test_a_stale_moment_is_adamws_and_other_runs_are_the_studys_own():
+    assert injection("lr").settings(TRAIN, RECIPE) == (TRAIN, RECIPE)
+    train, recipe = injection("stale_moment").settings(TRAIN, RECIPE)
+    assert (train.beta2, recipe.optimizer) == (0.999, "adamw")
 
 
 def test_unknown_kinds_and_missing_rare_ids_are_refused():

@@ -10,7 +10,9 @@ from typing import Literal
 
 import numpy as np
 
+from x1_pretrain.config import Train
 from x1_pretrain.errors import UserError
+from x1_pretrain.shape import Recipe
 from x1_pretrain.spikes.diagnosis import Cause
 
 Fault = Literal["stale_moment", "bit_flip", "nan_gradient"]
@@ -22,7 +24,9 @@ LR_FACTOR = 15.0
 REWARM_STEPS = 10
 # The other recipe for a stale second moment: until the spike the loss is this small.
 GROWN_FROM = 0.01
-STALE_BETA2 = 0.999  # at 0.95 a second moment recovers within the steps an alarm takes
+# At 0.95 a second moment recovers within the steps an alarm takes; and where Muon trains the hidden matrices,
+# embeddings and head alone hardly do harm.
+STALE_BETA2 = 0.999
 NEVER = 1 << 62
 
 
@@ -33,7 +37,7 @@ class Kind:
     cause: Cause
     subtype: str | None
     on: Literal["batch", "schedule", "state", "gradient"]
-    beta2: float | None = None  # of AdamW over the whole run, where the profile's would hide it
+    adamw_beta2: float | None = None  # the whole run is AdamW's, with this in place of the profile's beta2
     transient: bool = False  # a machine's fault: replays do not meet it
 
 
@@ -42,8 +46,8 @@ KINDS: dict[str, Kind] = {
     "shuffle": Kind("dataset_corruption", "broken_order", "batch"),
     "repeat": Kind("dataset_corruption", "repeated_ngram", "batch"),
     "rare": Kind("rare_token", None, "batch"),
-    "stale_moment": Kind("adam_second_moment", None, "state", beta2=STALE_BETA2),
-    "stale_moment_grown": Kind("adam_second_moment", None, "gradient", beta2=STALE_BETA2),
+    "stale_moment": Kind("adam_second_moment", None, "state", adamw_beta2=STALE_BETA2),
+    "stale_moment_grown": Kind("adam_second_moment", None, "gradient", adamw_beta2=STALE_BETA2),
     "lr": Kind("lr_too_high", "raised", "schedule"),
     "rewarm": Kind("lr_too_high", "restarted_warmup", "schedule"),
     "bit_flip": Kind("numeric", "not_reproducible", "state", transient=True),
@@ -78,6 +82,15 @@ class Injection:
     @property
     def truth(self) -> Kind:
         return KINDS[self.kind]
+
+    def settings(self, train: Train, recipe: Recipe) -> tuple[Train, Recipe]:
+        """What the run is trained with: the study's own settings, but for a second moment that goes stale."""
+        beta2 = self.truth.adamw_beta2
+        return (
+            (train, recipe)
+            if beta2 is None
+            else (replace(train, beta2=beta2), replace(recipe, optimizer="adamw"))
+        )
 
     def never(self) -> "Injection":
         """The run as it would have been: what the no-spike control is trained with."""

@@ -30,8 +30,8 @@ class Treatment:
     """What an arm or a remedy changes of the run as it was.
 
     `lr_scale` replaces the schedule's and `lr_factor` multiplies it; `grad_clip` replaces the profile's;
-    `clip_update` limits each tensor's update as StableAdamW does, and to RMS 1 times its lr; targets `masked` ([V] bool) do not
-    count; the updates of steps `left_out` are not made.
+    `clip_update` limits each tensor's update as StableAdamW does, and to RMS 1 times its lr; targets
+    `masked` ([V] bool) do not count; the updates of steps `left_out` are not made.
     """
 
     lr_scale: float | None = None

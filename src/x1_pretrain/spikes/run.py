@@ -1,6 +1,5 @@
 """Stage `spike` from end to end: the lab is set up as any run is, and its findings are written."""
 
-import dataclasses
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,7 +41,7 @@ def run_spike_lab(study: Study, tokens_dir: Path, incident_dir: Path, measured: 
     def notice(alarm: Alarm) -> None:
         noticed[alarm.step] = datetime.now(UTC).isoformat(timespec="seconds")
 
-    train = profile.train
+    train, recipe = lab.stream.injection.settings(profile.train, study.choice.recipe)
     findings = run_incident(lab, corpus, SpikeMonitor(), profile.spike.steps, train.grad_clip, notice)
     model = study.choice.spike.model
     facts = Facts(
@@ -53,7 +52,7 @@ def run_spike_lab(study: Study, tokens_dir: Path, incident_dir: Path, measured: 
         steps=profile.spike.steps,
         batch_tokens=train.batch_tokens,
         warmup_steps=train.warmup_steps,
-        peak_lr=train.peak_lr(study.choice.recipe.optimizer),
+        peak_lr=train.peak_lr(recipe.optimizer),
     )
     tokenizer = load_saved_tokenizer(tokens_dir)
     loader = _loader(study, tokens)
@@ -89,15 +88,14 @@ def _build_lab(study: Study, tokens: Tokens, corpus: Corpus) -> Lab:
         seed=seed,
         rare_ids=rarest_ids(corpus),
     )
-    if injection.truth.beta2 is not None:
-        train = dataclasses.replace(train, beta2=injection.truth.beta2)
+    train, recipe = injection.settings(train, study.choice.recipe)
     used = determinism.setup(profile.device, seed)
     loader = _loader(study, tokens)
     stream = Stream(lambda number: loader.batch(number - 1), injection)
     rows = train.batch_sequences
     held_out = validation_windows(tokens, train.seq_len, PROBE_BATCHES * train.batch_tokens)
     probes = tuple(held_out[i * rows : (i + 1) * rows] for i in range(PROBE_BATCHES))
-    shape, recipe = study.shape_of(study.choice.spike.model), study.choice.recipe
+    shape = study.shape_of(study.choice.spike.model)
     trainer = TorchTrainer(shape, recipe, train, tokens.n_vocab, seed, used)
     peak_scale = train.peak_scale(spike.steps)
     return Lab(trainer, stream, probes, train.warmup_steps, peak_scale, bit_stable=used.deterministic)
