@@ -138,11 +138,12 @@ def test_rare_tokens_are_named_only_if_a_replay_without_them_is_calm():
     assert diagnose(dataclasses.replace(RARE, masked_rare=arm(3.4))).cause == "dataset_corruption"
 
 
-def test_confidence_is_counted_and_undetermined_has_none():
-    right, verdicts = calibration.RIGHT_OF.get(0, (0, 0))
-    assert diagnose(GARBAGE).confidence == (right + 1) / (verdicts + 2)
+def test_confidence_is_counted_and_undetermined_has_none(monkeypatch):
+    monkeypatch.setattr(calibration, "RIGHT_OF", {0: (97, 98), 2: (1, 6)})
+    assert diagnose(GARBAGE).confidence == 98 / 100
+    assert calibration.confidence("benign", 1) is None
     assert diagnose(dataclasses.replace(LR, update_clip=None)).confidence is None
-    assert calibration.confidence("benign", 7) == calibration.confidence("benign", 2)
+    assert calibration.confidence("benign", 7) == calibration.confidence("benign", 2) == 2 / 8
 
 
 def test_a_run_that_does_not_reproduce_is_not_explained_by_data():

@@ -10,8 +10,9 @@ MOST_AGAINST = 2  # two or more are one class
 
 
 def confidence(cause: str, against: int) -> float | None:
-    """The share of right verdicts, by the rule of succession (r + 1) / (n + 2); None for `undetermined`."""
-    if cause == "undetermined":
-        return None
+    """The share of right verdicts, by the rule of succession (r + 1) / (n + 2).
+
+    None for `undetermined`, and where the calibration has no such verdicts.
+    """
     right, verdicts = RIGHT_OF.get(min(against, MOST_AGAINST), (0, 0))
-    return (right + 1) / (verdicts + 2)
+    return (right + 1) / (verdicts + 2) if verdicts and cause != "undetermined" else None

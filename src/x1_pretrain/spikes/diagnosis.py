@@ -111,7 +111,7 @@ class Verdict:
     """`agreeing` of `arms` tests came out as the cause predicts; `rule` says what decided.
 
     `confidence`: the share of right verdicts among those of the calibration with as many tests against
-    them (see calibration.py); None for `undetermined`.
+    them (see calibration.py); None for `undetermined`, or where none were counted.
     """
 
     cause: Cause

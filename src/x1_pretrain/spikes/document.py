@@ -206,10 +206,15 @@ def _classification(spike: dict[str, Any]) -> str:
         right = (
             f"**This is not what was injected** ({injected}): the diagnosis was wrong or could not decide."
         )
+    counted = (
+        ""
+        if verdict["confidence"] is None
+        else ": the share of right verdicts among those with as many tests against them, counted on injections "
+        "of known cause"
+    )
     return (
         f"**{cause_name(spike).capitalize()}.** {CAUSES[verdict['cause']]} The rule that decided: "
-        f"{verdict['rule']}. {_agreement(spike).capitalize()}: the share of right verdicts among those with "
-        f"as many tests against them, counted on injections of known cause. {right}"
+        f"{verdict['rule']}. {_agreement(spike).capitalize()}{counted}. {right}"
     )
 
 
