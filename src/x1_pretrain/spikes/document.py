@@ -209,8 +209,8 @@ def _classification(spike: dict[str, Any]) -> str:
     counted = (
         ""
         if verdict["confidence"] is None
-        else ": the share of right verdicts among those with as many tests against them, counted on injections "
-        "of known cause"
+        else ": the share of right verdicts among those with as many tests against them, counted on "
+        "injections of known cause"
     )
     return (
         f"**{cause_name(spike).capitalize()}.** {CAUSES[verdict['cause']]} The rule that decided: "
