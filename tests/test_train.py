@@ -289,14 +289,14 @@ def test_a_cause_that_is_not_one_batch_stops_the_run(run, plain_spec, change, mo
 
 
 def spike_at(monkeypatch, first: int, end: int):
-    """Sequences [first, end) of the loader's order become noise, wherever they are read."""
+    """Sequences [first, end) of the order become noise that unlearns the text, wherever they are read."""
     clean = TrainLoader.sequences
 
     def sequences(self, begin, count):
         batch = clean(self, begin, count)
         for row, number in enumerate(range(begin, begin + count)):
             if first <= number < end:
-                batch[row] = np.random.default_rng(number).integers(0, 256, size=batch.shape[1])
+                batch[row] = np.random.default_rng(number).integers(128, 256, size=batch.shape[1])
         return batch
 
     monkeypatch.setattr(TrainLoader, "sequences", sequences)
@@ -306,7 +306,7 @@ def spike_at(monkeypatch, first: int, end: int):
 def long_spec(small_spec, change):
     """130 steps, so that the monitor, which needs 64, and a probe come before a spike."""
     spec = change(small_spec, schedule=schedule_of(TRAIN, RECIPE, 130), eval_every=130)
-    return change(spec, "train", checkpoint_every=20)
+    return change(spec, "train", checkpoint_every=20, adamw_lr=0.02, embedding_lr=0.02)
 
 
 def test_a_confirmed_spike_is_counted_with_the_documents_it_read(run, long_spec, monkeypatch):
