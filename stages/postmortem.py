@@ -2,12 +2,11 @@
 
 from x1_pretrain.errors import exit_on_user_error
 from x1_pretrain.spikes.postmortem import write_postmortem
-from x1_pretrain.study import load_study
 
 
 @exit_on_user_error
 def main() -> None:
-    write_postmortem(load_study().profile.money.wall_clock_in_documents)
+    write_postmortem()
 
 
 if __name__ == "__main__":

@@ -76,6 +76,7 @@ TRAIN = Train(
     eps=1e-8,
     grad_clip=1.0,
     non_finite="stop",
+    on_spike="observe",
     batch_ramp_steps=2,
     noise_batches=0,
     val_tokens=512,

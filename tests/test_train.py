@@ -288,6 +288,66 @@ def test_a_cause_that_is_not_one_batch_stops_the_run(run, plain_spec, change, mo
         run(change(plain_spec, "train", non_finite="rewind"))
 
 
+def spike_at(monkeypatch, first: int, end: int):
+    """Sequences [first, end) of the order become noise that unlearns the text, wherever they are read."""
+    clean = TrainLoader.sequences
+
+    def sequences(self, begin, count):
+        batch = clean(self, begin, count)
+        for row, number in enumerate(range(begin, begin + count)):
+            if first <= number < end:
+                batch[row] = np.random.default_rng(number).integers(128, 256, size=batch.shape[1])
+        return batch
+
+    monkeypatch.setattr(TrainLoader, "sequences", sequences)
+
+
+@pytest.fixture
+def long_spec(small_spec, change):
+    """130 steps, so that the monitor, which needs 64, and a probe come before a spike."""
+    spec = change(small_spec, schedule=schedule_of(TRAIN, RECIPE, 130), eval_every=130)
+    return change(spec, "train", checkpoint_every=20, adamw_lr=0.02, embedding_lr=0.02)
+
+
+def test_a_confirmed_spike_is_counted_with_the_documents_it_read(run, long_spec, monkeypatch):
+    spike_at(monkeypatch, 110 * 8, 118 * 8)
+    finished = run(long_spec)
+    (spike,) = finished.spikes
+    assert spike["first_step"] == 111 and spike["action"] == "observe"
+    alarm = next(a for a in finished.alarms if a["step"] == 111)
+    assert alarm["first_sequence"] == 110 * 8 and len(alarm["sequence_losses_nats"]) == 8
+    assert all(name.startswith("toy/") for names in alarm["documents"] for name in names)
+    assert [row.first_sequence for row in finished.log] == [8 * step for step in range(130)]
+    assert [vital["step"] for vital in finished.vitals] == [50, 100]
+
+
+def test_a_rewind_after_a_spike_goes_on_as_if_its_data_had_never_been(run, long_spec, change, monkeypatch):
+    spike_at(monkeypatch, 110 * 8, 118 * 8)
+    finished = run(change(long_spec, "train", on_spike="rewind"))
+    (spike,) = finished.spikes
+    assert spike["action"] == "rewind" and spike["rewound_to_step"] < 111
+    ((first, count),) = finished.skipped_data
+    assert first == 109 * 8 and first + count >= 119 * 8
+    assert [row.step for row in finished.log] == list(range(1, 131))
+    assert not {row.first_sequence for row in finished.log} & set(range(first, first + count))
+    assert not any(alarm["step"] > 120 for alarm in finished.alarms)
+    assert any(alarm["step"] == 111 for alarm in finished.alarms)
+
+
+def test_skip_leaves_out_what_is_flagged_while_a_confirmed_spike_lasts(run, long_spec, change, monkeypatch):
+    spike_at(monkeypatch, 100 * 8, 125 * 8)
+    finished = run(change(long_spec, "train", on_spike="skip"))
+    left_out = [row.step for row in finished.log if not row.updated]
+    assert finished.skipped_steps == len(left_out) > 0
+    assert min(left_out) > finished.spikes[0]["last_step"]
+
+
+def test_too_many_spikes_stop_the_run_with_its_checkpoint(run, long_spec, change, monkeypatch):
+    spike_at(monkeypatch, 100 * 8, 10**6)
+    with pytest.raises(UserError, match=r"a spike at steps .* after 3 rewinds; the last checkpoint is kept"):
+        run(change(long_spec, "train", on_spike="rewind"))
+
+
 RECIPES = [
     {"schedule": "cosine"},
     {"batch_ramp": True},

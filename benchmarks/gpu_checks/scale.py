@@ -35,6 +35,7 @@ TRAIN = Train(
     eps=1e-8,
     grad_clip=1.0,
     non_finite="stop",
+    on_spike="observe",
     batch_ramp_steps=20,
     noise_batches=4,
     val_tokens=10485760,

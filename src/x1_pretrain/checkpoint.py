@@ -166,9 +166,15 @@ class Scratch:
                 shutil.rmtree(folder, ignore_errors=True)
         return None
 
-    def rewind_point(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """The newest checkpoint that is whole. Raises `UserError` if none is left."""
+    def rewind_point(self, step: int | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The newest whole checkpoint at or before `step`, or else the oldest; what came after it is removed.
+
+        Without a step, the newest. Raises `UserError` if none is left.
+        """
         found = self.latest()
+        while found is not None and step is not None and found[1]["step"] > step and len(self._steps()) > 1:
+            shutil.rmtree(self._steps()[-1], ignore_errors=True)
+            found = self.latest()
         if found is None:
             raise UserError(f"{self.folder}: no whole checkpoint is left to go back to; train the run again")
         return found

@@ -110,6 +110,8 @@ class Train:
     eps: Positive
     grad_clip: Positive | None  # of the whole gradient's L2 norm; none: no clipping
     non_finite: Literal["stop", "skip", "rewind"]  # what a loss or gradient that is not finite leads to
+    # What a confirmed loss spike leads to: a note, flagged updates left out while it lasts, or going back.
+    on_spike: Literal["observe", "skip", "rewind"]
     batch_ramp_steps: Natural  # with recipe.batch_ramp: steps at a quarter of the batch, then at a half
     noise_batches: Several  # batches that measure the gradient noise scale at an evaluation; 0: none
     val_tokens: Count

@@ -23,26 +23,11 @@ from x1_pretrain.errors import UserError
 from x1_pretrain.identity import TORCH, source_sha256
 from x1_pretrain.model import GPT
 from x1_pretrain.noise_scale import GradientNoise, noise_scale_tokens
+from x1_pretrain.run_log import LogRow, as_csv
 from x1_pretrain.run_spec import RunSpec
 
 LAST_STEPS = 20  # the training loss handed over is the mean of this many steps
 CURVE_ROWS = 2000  # a longer curve is thinned to about this many rows
-
-
-@dataclass(frozen=True)
-class LogRow:
-    """One optimizer step: `step` counts from 1 within the run, `lr_scale` multiplies the profile's lr."""
-
-    branch: int
-    step: int
-    lr_scale: float
-    loss_nats: float
-    grad_norm: float
-
-    @property
-    def finite(self) -> bool:
-        """False for a step that train.non_finite: skip left out."""
-        return math.isfinite(self.loss_nats) and math.isfinite(self.grad_norm)
 
 
 @dataclass(frozen=True)
@@ -57,6 +42,8 @@ class Finished:
     log: list[LogRow]
     evaluations: list[dict[str, Any]]
     alarms: list[dict[str, Any]]
+    spikes: list[dict[str, Any]]
+    vitals: list[dict[str, Any]]
     skipped_steps: int
     skipped_data: list[list[int]]  # [first sequence, count], left out by a rewind
     planned_steps: int  # more than `spec` has where the cap made the run cool down early
@@ -78,14 +65,6 @@ class Finished:
 
     def usd_spent(self, share: float = 1.0) -> float:
         return usd_for(self.measured["elapsed_s"] * share, self.spec.money.price_usd_per_hour)
-
-
-def read_log(path: Path) -> list[LogRow]:
-    with path.open(newline="", encoding="utf-8") as stream:
-        return [
-            LogRow(int(branch), int(step), float(scale), float(loss), float(norm))
-            for branch, step, scale, loss, norm in csv.reader(stream)
-        ]
 
 
 def trunk_rows(log: list[LogRow], spec: RunSpec) -> list[LogRow]:
@@ -120,6 +99,8 @@ def metrics(finished: Finished) -> dict[str, Any]:
             [GradientNoise(**e["noise"]) for e in finished.evaluations if "noise" in e]
         ),
         "alarms": len(finished.alarms),
+        "spikes": len(finished.spikes),
+        "rewinds": sum(spike["action"] == "rewind" for spike in finished.spikes),
         "skipped_steps": finished.skipped_steps,
         "skipped_sequences": sum(count for _, count in finished.skipped_data),
     }
@@ -214,6 +195,12 @@ def write_run(finished: Finished, checkpoint: Path, metrics_path: Path, curve_pa
             "results": results,
         },
     )
+    write_text(
+        checkpoint / "log.csv",
+        as_csv(finished.log, spec.train.peak_lr(spec.recipe.optimizer), spec.train.grad_clip),
+    )
+    watched = {"alarms": finished.alarms, "spikes": finished.spikes, "vitals": finished.vitals}
+    write_json(checkpoint / "monitor.json", watched)
     write_json(metrics_path, results)
     write_curve(finished, curve_path)
 

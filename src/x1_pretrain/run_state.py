@@ -15,6 +15,8 @@ class State:
     alarms: list[dict[str, Any]] = field(default_factory=list)
     monitor: dict[str, Any] = field(default_factory=dict)
     anneal_from: int | None = None  # the step at which the soft limit of the cap began the cool-down
+    spikes: list[dict[str, Any]] = field(default_factory=list)  # confirmed ones, and what was done
+    vitals: list[dict[str, Any]] = field(default_factory=list)
     skipped_steps: int = 0  # steps whose update was left out
     skipped_data: list[list[int]] = field(default_factory=list)  # [first sequence, count], by a rewind
     elapsed_s: float = 0.0
@@ -35,6 +37,28 @@ class State:
     def evaluated(self) -> bool:
         """Whether this step of this branch has its validation loss."""
         return any(e["branch"] == self.branch and e["step"] == self.step for e in self.evaluations)
+
+    @property
+    def rewinds(self) -> int:
+        """How often a confirmed spike made the run go back."""
+        return sum(spike["action"] == "rewind" for spike in self.spikes)
+
+    def skipping(self, first: int, end: int) -> list[list[int]]:
+        """`skipped_data` with sequences [first, end) of the loader's order left out too."""
+        ranges = sorted([*([a, a + count] for a, count in self.skipped_data), [first, end]])
+        merged = [ranges[0]]
+        for a, b in ranges[1:]:
+            if a < merged[-1][1]:
+                merged[-1][1] = max(merged[-1][1], b)
+            else:
+                merged.append([a, b])
+        return [[a, b - a] for a, b in merged]
+
+    def rewound(self, saved: dict[str, Any], spike: dict[str, Any], first: int, end: int) -> "State":
+        """The state of a checkpoint to go on from: what was seen since stays, sequences [first, end) go."""
+        spike |= {"rewound_to_step": saved["step"], "skipped": [first, end - first]}
+        seen = {"alarms": self.alarms, "spikes": [*self.spikes, spike]}
+        return State(**saved | seen | {"skipped_data": self.skipping(first, end)})
 
     def sequence(self, begin: int) -> int:
         """Where in the loader's order the run's sequence number `begin` stands, past what was skipped."""

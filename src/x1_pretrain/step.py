@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,10 +17,14 @@ LossFunction = Callable[[Tensor, Tensor, str], Tensor]
 
 @dataclass(frozen=True)
 class StepResult:
-    """Mean loss over the batch's tokens (nats) and the gradient's L2 norm before clipping."""
+    """Mean loss over the batch's tokens (nats) and the gradient's L2 norm before clipping.
+
+    `updated` is False where a finite step was left out.
+    """
 
     loss_nats: float
     grad_norm: float
+    updated: bool = True
 
     @property
     def finite(self) -> bool:
@@ -50,16 +54,26 @@ def train_step(
     train: Train,
     lr_scale: float,
     used: Used,
+    vetoed: Callable[[float, float], bool] | None = None,
+    look: Callable[[], None] | None = None,
 ) -> StepResult:
-    """One optimizer step on `batch` [B, T+1]; weights and moments stay as they are if it is not finite."""
+    """One optimizer step on `batch` [B, T+1]; weights and moments stay as they are if it is not finite.
+
+    Nor does a step that `vetoed` (of loss and gradient norm) forbids change them. `look` is called after the
+    update, with the gradients still there.
+    """
     loss_nats = backward(loss_function, batch, train.micro_batch, used)
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), train.grad_clip or math.inf)
     result = StepResult(loss_nats, norm.item())
-    if result.finite:
+    if result.finite and vetoed is not None and vetoed(result.loss_nats, result.grad_norm):
+        result = replace(result, updated=False)
+    if result.finite and result.updated:
         set_lr(optimizers, lr_scale)
         with used.autocast():  # Muon multiplies matrices
             for optimizer in optimizers:
                 optimizer.step()
+        if look is not None:
+            look()
     for optimizer in optimizers:
         optimizer.zero_grad(set_to_none=True)
     return result

@@ -30,10 +30,21 @@ class SweepChoice:
 
 @dataclass(frozen=True)
 class SpikeChoice:
-    """The spike lab's model, and what is done to its batches."""
+    """The spike lab's model, and what is done to it (see spikes/injections.py)."""
 
     model: str
-    injection: Literal["garbage", "shuffle", "repeat"]
+    injection: Literal[
+        "garbage",
+        "shuffle",
+        "repeat",
+        "rare",
+        "stale_moment",
+        "stale_moment_grown",
+        "lr",
+        "rewarm",
+        "bit_flip",
+        "nan_gradient",
+    ]
 
 
 @dataclass(frozen=True)

@@ -30,16 +30,19 @@ from x1_pretrain.model import GPT
 from x1_pretrain.optim import build_optimizers
 from x1_pretrain.progress import ProgressReport
 from x1_pretrain.run_budget import check_start, fits, must_anneal, stop_at_cap
+from x1_pretrain.run_log import read_log
 from x1_pretrain.run_spec import RunSpec, spec_of
 from x1_pretrain.run_state import State
 from x1_pretrain.signals import StopRequest
 from x1_pretrain.spending import Spending, process_start_s
-from x1_pretrain.spikes.monitor import SpikeMonitor
+from x1_pretrain.spikes.guard import MARGIN_STEPS, REWIND_STEPS, SpikeGuard
+from x1_pretrain.spikes.trainer_watch import TrainerWatch
 from x1_pretrain.step import backward, compiled, evaluate, train_step
 from x1_pretrain.study import study_from
 from x1_pretrain.tracking import Mirror, default_uri, experiment_folder
 
 MAX_REWINDS = 3  # of one run; then the cause is not one bad batch
+KEPT_TO_REWIND = 4  # checkpoints, so that one is far enough back
 
 
 # ---------------------------------------------------------------- the run
@@ -88,7 +91,8 @@ def train(
 
     machine = peak(used)
     fingerprint = identity.fingerprint(spec, used, tokens.data_sha256)
-    scratch, outputs = Scratch(spec.stage, fingerprint), Path(".scratch") / f"{spec.output}.lock"
+    kept = KEPT_TO_REWIND if spec.train.on_spike == "rewind" else 2
+    scratch, outputs = Scratch(spec.stage, fingerprint, kept), Path(".scratch") / f"{spec.output}.lock"
     with (
         exclusive(outputs, "writes the same outputs") as waited_long,
         scratch.lock() as waited,
@@ -108,7 +112,10 @@ def train(
         if found is not None and found[1]["finished"] and forced:
             scratch.clear()  # a forced re-run must train, not copy
             found = None
-        state, monitor = State(), SpikeMonitor()
+        state, monitor = State(), SpikeGuard(spec.train.on_spike)
+        watch = TrainerWatch(
+            monitor, model, optimizers, loss_function, loader, val_windows, micro_batch, used
+        )
         if found is not None:
             tensors, saved = found
             state = State(**saved)
@@ -154,7 +161,7 @@ def train(
             )
             done = schedule.done(state.branch, state.step)
             report = leaving.enter_context(ProgressReport(spec.run_id, schedule.work_steps, done))
-            if found is None and spec.train.non_finite == "rewind":
+            if found is None and "rewind" in (spec.train.non_finite, spec.train.on_spike):
                 save()  # the first step may be the bad one
             while not state.finished:
                 branch, last = schedule.branches[state.branch], state.branch == len(schedule.branches) - 1
@@ -219,7 +226,17 @@ def train(
                 clock = time.monotonic()
                 batch = batch_at(schedule.begin(state.step), schedule.sequences(state.step))
                 lr_scale = schedule.lr_scale(branch, state.step)
-                result = train_step(loss_function, model, optimizers, batch, spec.train, lr_scale, used)
+                result = train_step(
+                    loss_function,
+                    model,
+                    optimizers,
+                    batch,
+                    spec.train,
+                    lr_scale,
+                    used,
+                    vetoed=monitor.vetoes,
+                    look=watch.look(state.step + 1),
+                )
                 took_s = time.monotonic() - clock
 
                 # Not finite: nothing was updated yet. Stop, go on without this update, or go back and
@@ -252,10 +269,29 @@ def train(
                     state.timed_tokens += len(batch) * seq_len
                     state.timed_flops += step_flops
 
-                alarm = monitor.observe(state.step, result.loss_nats, result.grad_norm)
-                if alarm is not None:
-                    state.alarms.append({"branch": state.branch, **alarm.as_dict()})
-                log.writerow([state.branch, state.step, lr_scale, result.loss_nats, result.grad_norm])
+                # What the step says of the run. An alarm is a note; a spike is what held-out text confirms.
+                state.skipped_steps += not result.updated
+                first_sequence = state.sequence(schedule.begin(state.step - 1))
+                data = [first_sequence, len(batch), int(result.finite and result.updated)]
+                log.writerow([state.branch, state.step, lr_scale, result.loss_nats, result.grad_norm, *data])
+                spike = watch.after_step(state, result, batch, first_sequence)
+                if spike is not None and monitor.policy == "rewind":
+                    if state.rewinds >= MAX_REWINDS:
+                        raise UserError(
+                            f"{spec.run_id}: {spike}, after {MAX_REWINDS} rewinds; the last checkpoint is "
+                            "kept, find the cause or set train.on_spike to observe"
+                        )
+                    flagged = (spike.first_step - 1 - MARGIN_STEPS, spike.last_step + MARGIN_STEPS)
+                    first, end = (state.sequence(schedule.begin(max(0, step))) for step in flagged)
+                    tensors, saved = scratch.rewind_point(spike.first_step - REWIND_STEPS)
+                    restore(tensors, model, optimizers)
+                    state = state.rewound(saved, spike.as_record(state.branch, "rewind"), first, end)
+                    monitor.load_state_dict(state.monitor)
+                    cut_log()
+                    print(f"{spec.run_id}: {spike}; back at step {state.step}", file=sys.stderr)
+                    continue
+                if spike is not None:
+                    state.spikes.append(spike.as_record(state.branch, monitor.policy))
                 if last or state.step <= branch.fork:
                     pending.append(("train_loss", result.loss_nats, state.step))
                 report.step(schedule.done(state.branch, state.step), f"loss {result.loss_nats:.3f}")
@@ -267,9 +303,11 @@ def train(
             model=model,
             tokens=tokens,
             val_bytes=int(tokens.token_bytes[validation[:, 1:]].sum()),
-            log=record.read_log(log_path),
+            log=read_log(log_path),
             evaluations=state.evaluations,
             alarms=state.alarms,
+            spikes=state.spikes,
+            vitals=state.vitals,
             skipped_steps=state.skipped_steps,
             skipped_data=state.skipped_data,
             planned_steps=spec.schedule.total_steps,

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import RECIPE
-from x1_pretrain.economics.estimate import n_vocab_of, work_left, work_of
+from x1_pretrain.economics.estimate import LAB_RUNS, n_vocab_of, work_left, work_of
 from x1_pretrain.errors import UserError
 from x1_pretrain.run_spec import spec_of
 from x1_pretrain.study import Study, load_profile, load_study
@@ -79,9 +79,7 @@ def test_an_estimate_is_the_tokens_and_flops_of_the_runs_themselves(tiny, switch
     assert sweep.tokens == sum(spec.tokens(b.end) - spec.tokens(b.start) for b in branches)
     assert sweep.training_flops == sum(spec.flops(n_vocab, b.start, b.end) for b in branches)
 
-    # The lab runs to its incident, continues three times and replays five arms; about two runs' worth.
-    steps = study.profile.spike.steps
-    assert 1.5 * steps * batch < spike.tokens < 4 * steps * batch and spike.tokens % batch == 0
+    assert spike.tokens == LAB_RUNS * study.profile.spike.steps * batch, "the lab's batches have no ramp"
     for work in (train, sweep, spike):
         assert work.evaluation_flops > 0 and work.flops == work.training_flops + work.evaluation_flops
 

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from x1_pretrain.spikes.data_tests import Corpus, count_corpus
-from x1_pretrain.spikes.lab import Lab, Step, Stream
+from x1_pretrain.spikes.data_tests import Corpus, count_corpus, rarest_ids
+from x1_pretrain.spikes.injections import Injection
+from x1_pretrain.spikes.lab import AS_IT_WAS, NOTHING, Lab, Step, Stream
 
 V, ROWS, T = 32, 8, 64
 
@@ -39,15 +40,21 @@ class ToyTrainer:
     def loss(self, batch: np.ndarray) -> float:
         return float(self.token_losses(batch).mean())
 
-    def step(self, batch, lr_scale, watch=False, clip_update=False) -> Step:
-        loss = self.loss(batch)
+    def step(self, batch, lr_scale, watch=False, treatment=AS_IT_WAS, event=NOTHING) -> Step:
+        if event.fault == "bit_flip":
+            self.logits[0, 0] += 1e6
         pairs = np.zeros((V, V))
         np.add.at(pairs, (batch[:, :-1].ravel(), batch[:, 1:].ravel()), 1.0)
+        if treatment.masked is not None:
+            pairs[:, treatment.masked] = 0.0
+        loss = float(-(self._log_probabilities() * pairs).sum() / pairs.sum())
+        if event.fault == "nan_gradient":
+            return Step(float("nan"), float("nan"), None)
         totals = pairs.sum(axis=1, keepdims=True)
         gradient = (np.exp(self._log_probabilities()) * totals - pairs) / totals.sum()
         gradient += self.noise * self.rng.standard_normal(gradient.shape)
         rms = float(np.sqrt(np.mean(gradient**2)))
-        self.logits -= self.lr * lr_scale * gradient / (max(rms, 1.0) if clip_update else 1.0)
+        self.logits -= self.lr * lr_scale * gradient / (max(rms, 1.0) if treatment.clip_update else 1.0)
         return Step(loss, float(np.linalg.norm(gradient)), rms if watch else None)
 
     def snapshot(self) -> np.ndarray:
@@ -57,7 +64,7 @@ class ToyTrainer:
         self.logits = snapshot.copy()
 
 
-def toy_lab(injection: str, first: int = 170, last: int = 173, noise: float = 0.0) -> Lab:
+def toy_lab(injection: str, first: int = 170, last: int = 173, noise: float = 0.0, lr: float = 12.0) -> Lab:
     text = markov_text()
     windows = len(text) // (T + 1)
 
@@ -66,9 +73,10 @@ def toy_lab(injection: str, first: int = 170, last: int = 173, noise: float = 0.
         return np.stack([text[w * (T + 1) : (w + 1) * (T + 1)] for w in chosen]).astype(np.int64)
 
     held_out = text[-40 * (T + 1) :].reshape(40, T + 1).astype(np.int64)
-    stream = Stream(clean, injection, first, last, n_vocab=V, seed=0)
+    rare = rarest_ids(count_corpus([text], V))
+    stream = Stream(clean, Injection(injection, first, last, n_vocab=V, seed=0, rare_ids=rare))
     probes = tuple(held_out[i : i + ROWS] for i in range(0, 40, ROWS))
-    return Lab(ToyTrainer(noise=noise), stream, probes, warmup_steps=5)
+    return Lab(ToyTrainer(lr, noise), stream, probes, warmup_steps=5)
 
 
 @pytest.fixture(scope="session")

@@ -7,11 +7,13 @@ from x1_pretrain.spikes.data_tests import (
     batch_statistics,
     bigram_nll,
     count_corpus,
+    duplicate_share,
     is_repetitive,
+    rarest_ids,
     unigram_kl,
     z_scores,
 )
-from x1_pretrain.spikes.injections import spoil
+from x1_pretrain.spikes.injections import Injection
 
 V = 64
 
@@ -31,6 +33,10 @@ def text() -> np.ndarray:
 @pytest.fixture(scope="module")
 def corpus(text):
     return count_corpus([text[:30_000], text[30_000:]], V)
+
+
+def spoil(batch: np.ndarray, kind: str) -> np.ndarray:
+    return Injection(kind, 1, 1, V, 0).spoil(batch, 1)
 
 
 def batch_at(text: np.ndarray, index: int) -> np.ndarray:
@@ -56,16 +62,16 @@ def test_bigram_nll_of_the_source_is_its_entropy(text, corpus):
 
 def test_shuffle_is_seen_by_bigrams_and_not_by_unigrams(text, corpus):
     normal = [batch_statistics(batch_at(text, index), corpus) for index in range(40)]
-    shuffled = spoil(batch_at(text, 50), "shuffle", V, seed=0, step=1)
+    shuffled = spoil(batch_at(text, 50), "shuffle")
     scores = z_scores(batch_statistics(shuffled, corpus), normal)
     assert abs(scores["unigram_kl_nats"]) < 6 < scores["bigram_nll_nats"]
 
 
 def test_garbage_and_repeat_are_seen(text, corpus):
     normal = [batch_statistics(batch_at(text, index), corpus) for index in range(40)]
-    garbage = batch_statistics(spoil(batch_at(text, 50), "garbage", V, 0, 1), corpus)
+    garbage = batch_statistics(spoil(batch_at(text, 50), "garbage"), corpus)
     assert z_scores(garbage, normal)["unigram_kl_nats"] > 6
-    repeat = batch_statistics(spoil(batch_at(text, 50), "repeat", V, 0, 1), corpus)
+    repeat = batch_statistics(spoil(batch_at(text, 50), "repeat"), corpus)
     assert repeat.repeated_fraction == 1.0
     assert z_scores(repeat, normal)["zlib_ratio"] < -6
 
@@ -88,3 +94,25 @@ def test_repetition_needs_32_periods_or_half_a_window():
     long_period = rng.permutation(1000)[:257]
     long_period[:130] = np.resize(np.arange(13), 130)
     assert is_repetitive(long_period)
+
+
+def test_ids_outside_the_vocabulary_are_counted(text, corpus):
+    batch = batch_at(text, 50)
+    batch[0, :13] = [V, -1] * 6 + [70_000]
+    statistics = batch_statistics(batch, corpus)
+    assert statistics.outside_share == pytest.approx(13 / batch.size)
+    assert batch_statistics(batch_at(text, 50), corpus).outside_share == 0.0
+
+
+def test_windows_read_before_are_found_within_a_batch_too(text):
+    batch, earlier = batch_at(text, 50), [batch_at(text, 3), batch_at(text, 4)]
+    assert duplicate_share(batch, earlier) == 0.0
+    batch[:2] = earlier[1][5]
+    batch[4] = batch[5]
+    assert duplicate_share(batch, earlier) == pytest.approx(3 / 8)
+
+
+def test_rarest_ids_are_rare_and_rarest_first(corpus):
+    ids = rarest_ids(corpus, 3)
+    assert len(ids) == 3 and all(corpus.rare[token] for token in ids)
+    assert rarest_ids(count_corpus([np.arange(4).repeat(9)], 4)) == ()

@@ -1,9 +1,11 @@
 """The rule, on evidence made by hand: the measured table of six injections, and its edge cases."""
 
 import dataclasses
+import math
 
 import pytest
 
+from x1_pretrain.spikes import calibration
 from x1_pretrain.spikes.diagnosis import Arm, DataEvidence, Evidence, diagnose
 
 BASE = 2.42  # nats: loss and probe before the incident, in a byte model of 388,416 parameters
@@ -77,11 +79,13 @@ LR = Evidence(
     **CLEAN,
     same=arm(4.21, 4.21),
     other_batches=arm(3.52, 3.49),
-    other_state=arm(4.05, 4.19),
+    other_state=arm(2.61),
     lower_lr=arm(3.07, 3.06),
     trusted_lr=arm(2.57),
     update_clip=arm(3.92, 3.92),
     update_rms=0.34,
+    lr_highest=15.0,
+    lr_rises=1,
 )
 
 
@@ -94,7 +98,7 @@ LR = Evidence(
         (RARE, "rare_token", None),
         (STALE_MILD, "adam_second_moment", None),
         (STALE_STRONG, "adam_second_moment", None),
-        (LR, "lr_too_high", None),
+        (LR, "lr_too_high", "raised"),
     ],
 )
 def test_measured_injections_get_their_own_name(evidence, cause, subtype):
@@ -104,8 +108,42 @@ def test_measured_injections_get_their_own_name(evidence, cause, subtype):
     assert verdict.arms >= 5 and verdict.agreeing == verdict.arms
 
 
-def test_numbers_that_are_not_finite_come_first():
-    assert diagnose(dataclasses.replace(GARBAGE, nonfinite=True)).cause == "numeric"
+def test_numbers_that_are_not_finite_again_are_numeric_unless_the_lr_is_to_blame():
+    verdict = diagnose(dataclasses.replace(GARBAGE, nonfinite=True))
+    assert (verdict.cause, verdict.subtype) == ("numeric", "nonfinite")
+    nan = arm(math.nan, math.nan)
+    blown = dataclasses.replace(
+        LR, nonfinite=True, same=nan, other_batches=nan, update_clip=nan, lower_lr=nan
+    )
+    assert diagnose(blown).cause == "lr_too_high"
+    assert diagnose(dataclasses.replace(blown, lr_highest=1.0)).subtype == "nonfinite"
+    assert diagnose(dataclasses.replace(blown, reproduced=False)).subtype == "not_reproducible"
+
+
+def test_a_lr_that_climbs_is_a_restarted_warm_up():
+    assert diagnose(dataclasses.replace(LR, lr_rises=8)).subtype == "restarted_warmup"
+
+
+def test_ids_out_of_range_and_duplicates_are_corruption():
+    outside = dataclasses.replace(GARBAGE, data=DataEvidence(outside_share=0.01, rest_loss_z=50.0))
+    assert diagnose(outside).subtype == "ids_out_of_range"
+    again = dataclasses.replace(GARBAGE, delta_before=-9.0, data=DataEvidence(duplicate_share=1.0))
+    assert (diagnose(again).cause, diagnose(again).subtype) == ("dataset_corruption", "duplicate")
+    assert diagnose(dataclasses.replace(again, data=DataEvidence())).cause != "dataset_corruption"
+
+
+def test_rare_tokens_are_named_only_if_a_replay_without_them_is_calm():
+    far = dataclasses.replace(RARE, data=dataclasses.replace(RARE.data, rest_loss_z=4.0))
+    assert diagnose(dataclasses.replace(far, masked_rare=arm(2.6))).cause == "rare_token"
+    assert diagnose(dataclasses.replace(RARE, masked_rare=arm(3.4))).cause == "dataset_corruption"
+
+
+def test_confidence_is_counted_and_undetermined_has_none(monkeypatch):
+    monkeypatch.setattr(calibration, "RIGHT_OF", {0: (97, 98), 2: (1, 6)})
+    assert diagnose(GARBAGE).confidence == 98 / 100
+    assert calibration.confidence("benign", 1) is None
+    assert diagnose(dataclasses.replace(LR, update_clip=None)).confidence is None
+    assert calibration.confidence("benign", 7) == calibration.confidence("benign", 2) == 2 / 8
 
 
 def test_a_run_that_does_not_reproduce_is_not_explained_by_data():

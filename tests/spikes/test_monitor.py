@@ -3,17 +3,14 @@
 import csv
 import json
 import math
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.spikes.reference import reference
 from x1_pretrain.spikes.monitor import SpikeMonitor
-
-REFERENCE = Path(os.environ.get("X1_REFERENCE", Path(__file__).parents[3] / "shared" / "reference"))
 
 
 def warm(monitor: SpikeMonitor, steps: int = 200, level: float = 2.5, seed: int = 0) -> int:
@@ -129,13 +126,6 @@ def test_state_of_other_settings_is_refused():
         SpikeMonitor(threshold=5.0).load_state_dict(SpikeMonitor().state_dict())
     with pytest.raises(ValueError, match="min_values"):
         SpikeMonitor(window=10, min_values=20)
-
-
-def reference(name: str) -> Path:
-    path = REFERENCE / "spikes" / name
-    if not path.is_file():
-        pytest.skip(f"reference data {name} is not here")
-    return path
 
 
 def test_bloom_176b_is_flagged_by_gradient_norm_before_the_loss():

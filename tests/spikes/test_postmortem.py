@@ -17,7 +17,7 @@ from x1_pretrain.spikes.advice import CAUSES, PREVENTION
 from x1_pretrain.spikes.arrays import log_csv, npz, token_counts
 from x1_pretrain.spikes.diagnosis import PREDICTIONS
 from x1_pretrain.spikes.document import document
-from x1_pretrain.spikes.incident import investigate
+from x1_pretrain.spikes.incident import run_incident
 from x1_pretrain.spikes.markdown import code, number, table
 from x1_pretrain.spikes.monitor import SpikeMonitor
 from x1_pretrain.spikes.postmortem import write_postmortem
@@ -30,7 +30,7 @@ TEXT = Text(lambda ids: " ".join(f"<b|`{i}`>\n" for i in ids), lambda number: [f
 
 @pytest.fixture(scope="module")
 def findings(make_lab, markov_corpus):
-    return investigate(make_lab("garbage"), markov_corpus, SpikeMonitor(), steps=240)
+    return run_incident(make_lab("garbage"), markov_corpus, SpikeMonitor(), steps=240)
 
 
 @pytest.fixture
@@ -39,14 +39,14 @@ def incident_dir(tmp_path, findings, make_lab, markov_corpus) -> Path:
     spike = as_json(findings, FACTS, stream, markov_corpus, TEXT)
     incident = {"spike": spike, "series": series(findings)}
     (tmp_path / "incident.json").write_text(json.dumps(incident, allow_nan=False))
-    counts = token_counts(stream, findings.offending)
+    counts = token_counts(stream, findings.found.offending)
     (tmp_path / "histogram.npz").write_bytes(npz(batch=counts, corpus=markov_corpus.unigrams))
     return tmp_path
 
 
 def written(incident_dir: Path, name: str) -> dict[str, bytes]:
     folder = incident_dir / name
-    write_postmortem(False, incident_dir, folder / "spike.json")
+    write_postmortem(incident_dir, folder / "spike.json")
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
@@ -61,22 +61,21 @@ def test_outputs_validate_and_repeat_byte_for_byte(incident_dir):
     assert "measured/spike.json" in text
 
 
-def test_time_is_printed_only_where_documents_may_hold_it(incident_dir):
+def test_time_is_printed_only_where_the_incident_has_it(incident_dir):
     time = "2026-11-30T12:00:00+00:00"
-    measured = incident_dir / "study" / "measured" / "spike.json"
-    measured.parent.mkdir(parents=True)
-    measured.write_text(json.dumps({"detected_utc": time, "elapsed_s": 1.0, "run_id": "x"}))
-    write_postmortem(True, incident_dir, incident_dir / "study" / "spike.json")
-    assert time in (incident_dir / "study" / "spike-postmortem.md").read_text()
-    assert time not in written(incident_dir, "c")["spike-postmortem.md"].decode()
+    assert time not in written(incident_dir, "without")["spike-postmortem.md"].decode()
+    incident = json.loads((incident_dir / "incident.json").read_text())
+    incident["spike"]["detection"]["detected_utc"] = time
+    (incident_dir / "incident.json").write_text(json.dumps(incident))
+    assert time in written(incident_dir, "with")["spike-postmortem.md"].decode()
 
 
 def test_missing_or_damaged_incident_is_named(tmp_path, incident_dir):
     with pytest.raises(UserError, match=r"incident\.json"):
-        write_postmortem(False, tmp_path / "nothing", tmp_path / "spike.json")
+        write_postmortem(tmp_path / "nothing", tmp_path / "spike.json")
     (incident_dir / "histogram.npz").write_bytes(b"PK not a zip")
     with pytest.raises(UserError, match=r"histogram\.npz"):
-        write_postmortem(False, incident_dir, tmp_path / "spike.json")
+        write_postmortem(incident_dir, tmp_path / "spike.json")
 
 
 def test_every_cause_has_its_words():
@@ -84,14 +83,42 @@ def test_every_cause_has_its_words():
     assert set(CAUSES) - {"dataset_corruption"} <= set(PREVENTION)
 
 
+def spike_of(incident_dir: Path) -> dict:
+    return json.loads((incident_dir / "incident.json").read_text())["spike"]
+
+
 def test_a_wrong_verdict_is_not_hidden(incident_dir):
-    spike = json.loads((incident_dir / "incident.json").read_text())["spike"]
-    spike["detection"]["detected_utc"] = None
-    spike["truth"]["cause_right"] = spike["truth"]["range_right"] = False
-    spike["verdict"] |= {"cause": "undetermined", "subtype": None}
+    spike = spike_of(incident_dir)
+    spike["truth"] |= {"cause_right": False, "subtype_right": False, "range_right": False}
+    spike["verdict"] |= {"cause": "undetermined", "subtype": None, "confidence": None}
     spike["recovery"] |= {"recovered": False, "final_probe_nats": None, "relative_to_control": None}
     text = document(spike, "measured/spike.json", "spike.png")
     assert "not what was injected" in text and "**not recovered**" in text and "not exactly" in text
+
+
+def test_the_right_cause_of_the_wrong_kind_is_said_so(incident_dir):
+    spike = spike_of(incident_dir)
+    assert "This is what was injected." in document(spike, "measured/spike.json", "spike.png")
+    spike["truth"] |= {"subtype_right": False, "subtype": "broken_order"}
+    text = document(spike, "measured/spike.json", "spike.png")
+    assert "This is what was injected." not in text and "dataset corruption (broken order)" in text
+
+
+def test_a_recovery_that_nobody_needed_is_said_so(incident_dir):
+    spike = spike_of(incident_dir)
+    spike["recovery"]["needed"] = False
+    assert "so had the run without any action" in document(spike, "measured/spike.json", "spike.png")
+
+
+@pytest.mark.parametrize("injection", ["lr", "bit_flip"])
+def test_an_incident_without_bad_batches_is_written_up_too(make_lab, markov_corpus, injection):
+    lab = make_lab(injection, lr=40.0)
+    findings = run_incident(lab, markov_corpus, SpikeMonitor(), steps=220)
+    spike = as_json(findings, FACTS, lab.stream, markov_corpus, TEXT)
+    assert check_value(spike, "spike", "spike.json", SCHEMAS) == []
+    text = document(spike, "measured/spike.json", "spike.png")
+    assert "no batch stands out" in text and "This is what was injected." in text
+    assert check_value(parse_markdown(text), "spike-postmortem", "spike-postmortem.md", SCHEMAS) == []
 
 
 def test_log_has_every_run_and_says_what_was_skipped(findings):
@@ -100,7 +127,7 @@ def test_log_has_every_run_and_says_what_was_skipped(findings):
     incident = [line for line in lines if line[0] == "incident"]
     assert [int(line[1]) for line in incident] == list(range(1, 241))
     skipped = {line[0]: sum(int(cells[6]) for cells in lines if cells[0] == line[0]) for line in lines[1:]}
-    assert skipped == {"incident": 0, "control": 0, "recovery": 6}
+    assert skipped["rewind_and_skip"] == 6 and skipped["incident"] == skipped["control"] == 0
 
 
 def test_npz_has_no_clock_in_it():

@@ -9,6 +9,7 @@ import torch
 from tests.conftest import RECIPE, TRAIN
 from x1_pretrain.determinism import Used
 from x1_pretrain.shape import ModelShape
+from x1_pretrain.spikes.lab import Event, Treatment
 from x1_pretrain.spikes.trainer import TorchTrainer
 
 V, T, B = 64, 16, 4
@@ -58,11 +59,8 @@ def test_stale_second_moment_shows_in_the_update_rms_and_is_clipped():
     real = trainer("adamw")
     for number in range(20):
         real.step(batch(number), 1.0)
-    for optimizer in real.optimizers:
-        for state in optimizer.state.values():
-            state["exp_avg_sq"].mul_(1e-4)
     before = {name: weight.detach().clone() for name, weight in real.model.named_parameters()}
-    step = real.step(batch(20), 1.0, clip_update=True)
+    step = real.step(batch(20), 1.0, treatment=Treatment(clip_update=True), event=Event(fault="stale_moment"))
     assert step.update_rms > 1.0
     for name, weight in real.model.named_parameters():
         rms = (weight - before[name]).square().mean().sqrt().item() / SETTINGS.adamw_lr
@@ -76,3 +74,51 @@ def test_a_step_that_is_not_finite_is_reported_and_leaves_the_weights():
     before = real.model.embedding.token.weight.detach().clone()
     assert np.isnan(real.step(batch(0), 1.0).loss_nats)
     assert torch.equal(real.model.embedding.token.weight, before)
+
+
+def test_masked_targets_do_not_count():
+    plain, masked = trainer(), trainer()
+    mask = np.zeros(V, dtype=bool)
+    mask[:10] = True
+    for real in (plain, masked):
+        for number in range(3):
+            real.step(batch(number), 1.0)
+    losses, kept = plain.token_losses(batch(5)), ~mask[batch(5)[:, 1:]]
+    step = masked.step(batch(5), 1.0, treatment=Treatment(masked=mask))
+    assert step.loss_nats == pytest.approx(losses[kept].mean(), rel=1e-5)
+    nothing = trainer().step(batch(5), 1.0, treatment=Treatment(masked=np.zeros(V, dtype=bool)))
+    assert nothing.loss_nats == pytest.approx(trainer().step(batch(5), 1.0).loss_nats, rel=1e-6)
+
+
+def test_a_scaled_gradient_leaves_the_loss():
+    plain, scaled = trainer().step(batch(0), 1.0), trainer().step(batch(0), 1.0, event=Event(0.01))
+    assert scaled.loss_nats == plain.loss_nats
+    assert scaled.grad_norm == pytest.approx(0.01 * plain.grad_norm, rel=1e-4)
+
+
+def test_a_nan_gradient_touches_no_weight():
+    real = trainer()
+    real.step(batch(0), 1.0)
+    before = real.model.head.weight.detach().clone()
+    assert np.isnan(real.step(batch(1), 1.0, event=Event(fault="nan_gradient")).loss_nats)
+    assert torch.equal(real.model.head.weight, before)
+    assert np.isfinite(real.step(batch(2), 1.0).loss_nats)
+
+
+def test_a_flipped_bit_makes_an_update_that_no_gradient_would():
+    real = trainer()
+    for number in range(5):
+        real.step(batch(number), 1.0)
+    rms = real.step(batch(5), 1.0, watch=True, event=Event(fault="bit_flip")).update_rms
+    assert not rms < 100
+
+
+def test_a_tighter_clip_makes_smaller_steps_under_muon_and_adam_alike():
+    loose, tight = trainer("adamw"), trainer("adamw")
+    for number in range(3):
+        loose.step(batch(number), 1.0)
+        tight.step(batch(number), 1.0, treatment=Treatment(grad_clip=1e-12))
+    moved = [
+        (a - b).abs().max() for a, b in zip(loose.model.parameters(), tight.model.parameters(), strict=True)
+    ]
+    assert max(moved) > 0

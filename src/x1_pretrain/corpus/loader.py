@@ -142,10 +142,14 @@ class TrainLoader:
 
     def document_ids(self, step: int) -> list[list[str]]:
         """For each sequence of a step, the ids of the documents with a token in it."""
+        return self.documents_of(step * self.batch_sequences, self.batch_sequences)
+
+    def documents_of(self, begin: int, count: int) -> list[list[str]]:
+        """The same for sequences from number `begin` of the order."""
         starts = self.tokens.document_starts("train")
         names = self.tokens.document_names("train")
         found = []
-        for start in self._starts(step * self.batch_sequences, self.batch_sequences):
+        for start in self._starts(begin, count):
             first = int(np.searchsorted(starts, np.uint64(start), side="right")) - 1
             last = int(np.searchsorted(starts, np.uint64(start + self.seq_len), side="right"))
             found.append(names[first:last])

@@ -27,6 +27,14 @@ PREVENTION = {
         "times or more, and the same test at the loader, as OLMo 2 does."
     ),
     "compressibility": "A bound on the compression ratio of documents, in curation.",
+    "ids_out_of_range": (
+        "A check of every id against the vocabulary's size when shards are opened: a wrong dtype or another "
+        "tokenizer shows there at once."
+    ),
+    "duplicate": (
+        "Deduplication in curation, and a loader whose order is a permutation: nothing is read twice in "
+        "an epoch."
+    ),
     "rare_token": (
         "A tokenizer trained on this corpus, no weight decay on embeddings, and a filter for "
         "documents made of rare tokens."
@@ -39,12 +47,17 @@ PREVENTION = {
         "A lower peak learning rate or a longer warm-up, QK-norm, and a muP rescale whenever the "
         "width changes."
     ),
+    "restarted_warmup": (
+        "A schedule that is a function of the step alone and is part of the checkpoint; after a resume, a "
+        "test that the first lr is the one an uninterrupted run would have."
+    ),
     "interaction": "Nothing simple: keep checkpoints, rewind, and skip the batches, as PaLM did.",
     "not_reproducible": (
         "Deterministic kernels and a loader whose order is a function of the step; then a check of "
         "the machine."
     ),
-    "numeric": "Wider numbers where it overflowed (bf16 or fp32), and z-loss on the logits.",
+    "nonfinite": "Wider numbers where it overflowed (bf16 or fp32), and z-loss on the logits.",
+    "numeric": "Wider numbers where it overflowed (bf16 or fp32), and a check of the machine.",
     "benign": "Nothing needs to be prevented.",
     "undetermined": (
         "Unknown. More would be known with update norms per tensor, attention logits and closer "

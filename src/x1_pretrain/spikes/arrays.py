@@ -24,14 +24,16 @@ def token_counts(stream: Stream, batches: tuple[int, int]) -> np.ndarray:
 
 
 def log_csv(findings: Findings, peak_lr: float) -> str:
-    """log.csv: every step of the spoiled run, the control and the recovery.
+    """log.csv: every step of the spoiled run, the control and each remedy.
 
     `skipped` counts the batches skipped just before a step; `batch` is the one that it read.
     """
+    recovery = findings.recovery
+    policies = {name: run.rows for name, run in recovery.policies.items() if name != "no_action"}
     runs = {
-        "incident": (*findings.incident.rows, *findings.no_action.rows),
-        "control": findings.control.rows,
-        "recovery": findings.recovery.rows,
+        "incident": (*findings.incident.rows, *recovery.policies["no_action"].rows),
+        "control": recovery.control.rows,
+        **policies,
     }
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")

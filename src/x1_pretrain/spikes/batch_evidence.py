@@ -4,16 +4,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from x1_pretrain.spikes.cross_evaluation import CONTROLS, CONTROLS_AHEAD, NORMAL_AHEAD
 from x1_pretrain.spikes.data_tests import (
     BatchStatistics,
     Corpus,
     batch_statistics,
+    duplicate_share,
     z_scores,
 )
 from x1_pretrain.spikes.diagnosis import DataEvidence
 from x1_pretrain.spikes.lab import Lab, State
 from x1_pretrain.spikes.monitor import robust_scale
-from x1_pretrain.spikes.replays import CONTROLS, CONTROLS_AHEAD, NORMAL_AHEAD
 
 NORMAL_BATCHES = 64
 REST_SD_FLOOR_NATS = 0.02
@@ -54,6 +55,8 @@ def examine(lab: Lab, corpus: Corpus, before: State, number: int) -> BatchEviden
         rare_target_share=rare_targets,
         rare_loss_share=rare_loss,
         rest_loss_z=rest_z,
+        outside_share=statistics.outside_share,
+        duplicate_share=duplicate_share(suspect, (lab.stream.batch(n) for n in range(1, number))),
     )
     return BatchEvidence(number, statistics, medians, z, evidence)
 

@@ -1,7 +1,8 @@
 """Tests on the tokens alone: is this batch drawn from the corpus, in the corpus's order?
 
-The histogram of tokens does not suffice: a shuffled batch has exactly a clean one's. So four views:
-unigrams, bigrams, repetition, compressibility, each set against batches known to be normal.
+The histogram of tokens does not suffice: a shuffled batch has exactly a clean one's. So several views:
+unigrams, bigrams, repetition, compressibility, ids out of range, duplicates, each set against batches known
+to be normal.
 """
 
 import dataclasses
@@ -27,6 +28,7 @@ SD_FLOORS = {
     "bigram_nll_nats": 0.02,
     "repeated_fraction": 0.05,
     "zlib_ratio": 0.005,
+    "outside_share": 1e-3,
 }
 
 
@@ -62,6 +64,7 @@ class BatchStatistics:
     bigram_nll_nats: float
     repeated_fraction: float
     zlib_ratio: float
+    outside_share: float  # ids that the vocabulary does not have
 
 
 def count_corpus(chunks: Iterable[np.ndarray], n_vocab: int) -> Corpus:
@@ -75,6 +78,12 @@ def count_corpus(chunks: Iterable[np.ndarray], n_vocab: int) -> Corpus:
     joined = np.concatenate(codes) if codes else np.zeros(0, dtype=np.int64)
     bigram_codes, bigram_counts = np.unique(joined, return_counts=True)
     return Corpus(unigrams, bigram_codes, bigram_counts)
+
+
+def rarest_ids(corpus: Corpus, n: int = 8) -> tuple[int, ...]:
+    """Up to `n` ids that the corpus hardly has, the rarest first; none if it has no such ids."""
+    order = np.argsort(corpus.unigrams, kind="stable")
+    return tuple(int(token) for token in order[:n] if corpus.rare[token])
 
 
 def unigram_kl(batch: np.ndarray, corpus: Corpus) -> float:
@@ -120,14 +129,29 @@ def _longest_run(equal: np.ndarray) -> int:
 
 
 def batch_statistics(batch: np.ndarray, corpus: Corpus) -> BatchStatistics:
-    """The four statistics of one batch [B, T+1]; `zlib_ratio` is over the ids as 16-bit words."""
+    """The statistics of one batch [B, T+1]; `zlib_ratio` is over the ids as 16-bit words.
+
+    Ids outside the vocabulary are counted, and taken as its last id elsewhere.
+    """
     raw = batch.astype("<u2" if corpus.n_vocab <= 1 << 16 else "<u4").tobytes()
+    inside = np.where((batch >= 0) & (batch < corpus.n_vocab), batch, corpus.n_vocab - 1)
     return BatchStatistics(
-        unigram_kl_nats=unigram_kl(batch, corpus),
-        bigram_nll_nats=bigram_nll(batch, corpus),
+        unigram_kl_nats=unigram_kl(inside, corpus),
+        bigram_nll_nats=bigram_nll(inside, corpus),
         repeated_fraction=float(np.mean([is_repetitive(window) for window in batch])),
         zlib_ratio=len(zlib.compress(raw, 6)) / len(raw),
+        outside_share=float(np.mean(inside != batch)),
     )
+
+
+def duplicate_share(batch: np.ndarray, earlier: Iterable[np.ndarray]) -> float:
+    """The share of a batch's windows [B, T+1] that stand in one of the earlier batches, or twice in it."""
+    read = {window.tobytes() for other in earlier for window in other}
+    again = 0
+    for window in batch:
+        again += window.tobytes() in read
+        read.add(window.tobytes())
+    return again / len(batch)
 
 
 def z_scores(suspect: BatchStatistics, normal: Sequence[BatchStatistics]) -> dict[str, float]:

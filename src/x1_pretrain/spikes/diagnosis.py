@@ -4,9 +4,12 @@ The order of the questions and the thresholds are those measured on six injectio
 model; a cause is named only if its own arms say so, and `undetermined` is a valid answer.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
+
+from x1_pretrain.spikes.calibration import confidence
 
 Cause = Literal[
     "dataset_corruption",
@@ -26,8 +29,13 @@ BENIGN_PROBE_NATS = 0.1  # damage below this is none
 CLIP_CURES, CLIP_NO_HELP = 0.70, 0.40  # share of the damage that clipping the update removes
 LOWER_LR_LEAVES, TRUSTED_LR_CURES = 0.20, 0.90
 ACTING_UPDATE_RMS = 1.0
-RARE_LOSS_FACTOR = 3.0  # rare tokens' share of the loss over their share of the targets
+# Rare tokens' share of the loss over their share of the targets; less will do where a replay without them
+# is calm.
+RARE_LOSS_FACTOR, RARE_LOSS_FACTOR_MASKED = 3.0, 2.0
 REST_WITHIN_SD = 2.0
+DUPLICATE_SHARE = 0.25  # of a batch's windows, read before in the run
+LR_RAISED = 1.5  # over the lr of before: an event of the schedule
+WARMUP_RISES = 3  # a warm-up rises at several steps in a row, a changed setting at one
 
 
 @dataclass(frozen=True)
@@ -41,8 +49,19 @@ class Arm:
 
     @property
     def excess_nats(self) -> float:
-        """Damage to the weights."""
-        return max(self.probe_peak_nats - self.probe_before_nats, 0.0)
+        """Damage to the weights; infinite if the probe was not finite."""
+        excess = self.probe_peak_nats - self.probe_before_nats
+        return math.inf if math.isnan(excess) else max(excess, 0.0)
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """Whether a replay gave the run's numbers again, within what two replays differ by."""
+
+    reproduced: bool
+    bit_for_bit: bool
+    largest_difference_nats: float
+    tolerance_nats: float
 
 
 @dataclass(frozen=True)
@@ -57,6 +76,8 @@ class DataEvidence:
     rare_target_share: float = 0.0
     rare_loss_share: float = 0.0
     rest_loss_z: float | None = None  # loss on the tokens that are not rare, against controls
+    outside_share: float = 0.0  # ids that the vocabulary does not have
+    duplicate_share: float = 0.0  # windows that the run read before
 
 
 @dataclass(frozen=True)
@@ -65,50 +86,68 @@ class Evidence:
 
     `delta_before` and `delta_early`: the worst suspect batch's loss in robust sd above the control
     batches, on the weights just before the spike and on much earlier ones, without any update.
+    `lr_highest`: of the steps around the spike, over the lr of before; `lr_rises`: steps at which it rose.
     """
 
     nonfinite: bool
     reproduced: bool | None
     delta_before: float | None
     delta_early: float | None
+    lr_highest: float = 1.0
+    lr_rises: int = 0
     same: Arm | None = None
     other_batches: Arm | None = None
     other_state: Arm | None = None
     lower_lr: Arm | None = None
     trusted_lr: Arm | None = None
     update_clip: Arm | None = None
+    masked_rare: Arm | None = None
     update_rms: float | None = None
     data: DataEvidence = field(default_factory=DataEvidence)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`agreeing` of `arms` tests came out as the cause predicts; `rule` says what decided."""
+    """`agreeing` of `arms` tests came out as the cause predicts; `rule` says what decided.
+
+    `confidence`: the share of right verdicts among those of the calibration with as many tests against
+    them (see calibration.py); None for `undetermined`, or where none were counted.
+    """
 
     cause: Cause
     subtype: str | None
     rule: str
     agreeing: int
     arms: int
+    confidence: float | None
 
 
 def diagnose(evidence: Evidence) -> Verdict:
     """The cause of a spike, by the first rule that applies."""
-    if evidence.nonfinite:
-        return _verdict("numeric", "nonfinite", "a loss or gradient norm was not finite", evidence)
     if evidence.reproduced is False:
         rule = "the same state and the same batches did not give the same losses again"
         return _verdict("numeric", "not_reproducible", rule, evidence)
+    if evidence.nonfinite and not _lr_was_raised_and_is_to_blame(evidence):
+        rule = "a loss or gradient norm was not finite, and is not finite again in the replay"
+        return _verdict("numeric", "nonfinite", rule, evidence)
     if evidence.delta_before is None or evidence.delta_early is None or evidence.same is None:
         return _verdict("undetermined", "no_replay", "there is nothing to replay from", evidence)
     before, early = evidence.delta_before, evidence.delta_early
     if before > SUSPECT_DELTA and early > SUSPECT_DELTA:
         return _data_branch(evidence)
+    if before < -SUSPECT_DELTA and evidence.data.duplicate_share >= DUPLICATE_SHARE:
+        rule = (
+            f"the batch's loss is low before any update ({before:.1f} robust sd below controls), and "
+            f"{evidence.data.duplicate_share:.0%} of its windows were read before in the run"
+        )
+        return _verdict("dataset_corruption", "duplicate", rule, evidence)
     return _state_branch(evidence)
 
 
 def corruption_subtype(data: DataEvidence) -> str | None:
     """Which test on the tokens fires, the most specific first; None if none does."""
+    if data.outside_share > 0:
+        return "ids_out_of_range"
     if data.repeated_fraction - data.repeated_fraction_normal >= REPEATED_FRACTION:
         return "repeated_ngram"
     if data.unigram_kl_z > DATA_TEST_Z:
@@ -126,16 +165,12 @@ def _data_branch(evidence: Evidence) -> Verdict:
         f"the batch's loss is high before any update ({evidence.delta_before:.1f} robust sd above "
         f"controls) and under early weights too ({evidence.delta_early:.1f})"
     )
-    is_rare = (
-        data.rest_loss_z is not None
-        and abs(data.rest_loss_z) <= REST_WITHIN_SD
-        and data.rare_target_share > 0
-        and data.rare_loss_share >= RARE_LOSS_FACTOR * data.rare_target_share
-    )
-    if is_rare:
+    if _rare_tokens_do_it(evidence):
+        masked = evidence.masked_rare
+        rest = "the rest is normal" if masked is None else "without these targets it does not spike"
         rule = (
             f"{where}; rare tokens, {data.rare_target_share:.1%} of the targets, carry "
-            f"{data.rare_loss_share:.1%} of the loss and the rest is normal"
+            f"{data.rare_loss_share:.1%} of the loss and {rest}"
         )
         return _verdict("rare_token", None, rule, evidence)
     subtype = corruption_subtype(data)
@@ -149,6 +184,36 @@ def _data_branch(evidence: Evidence) -> Verdict:
     return _verdict("undetermined", "hard_batch", rule, evidence)
 
 
+def _rare_tokens_do_it(evidence: Evidence) -> bool:
+    """They hold several times their share of the loss, and the rest is normal: by a replay without them."""
+    data, masked = evidence.data, evidence.masked_rare
+    factor = RARE_LOSS_FACTOR if masked is None else RARE_LOSS_FACTOR_MASKED
+    if not data.rare_target_share > 0 or data.rare_loss_share < factor * data.rare_target_share:
+        return False
+    if masked is not None:
+        return not masked.spikes
+    return data.rest_loss_z is not None and abs(data.rest_loss_z) <= REST_WITHIN_SD
+
+
+def _lr_was_raised_and_is_to_blame(evidence: Evidence) -> bool:
+    """For numbers that are not finite: the lr had been raised, and at the lr of before all stay finite."""
+    trusted = evidence.trusted_lr
+    return evidence.lr_highest > LR_RAISED and trusted is not None and math.isfinite(trusted.excess_nats)
+
+
+def _lr_subtype(evidence: Evidence) -> str | None:
+    if evidence.lr_highest <= LR_RAISED:
+        return None
+    return "restarted_warmup" if evidence.lr_rises >= WARMUP_RISES else "raised"
+
+
+def _removed(arm: Arm, same: Arm) -> float:
+    """The share of the damage that an arm removes."""
+    if math.isinf(same.excess_nats):
+        return 0.0 if math.isinf(arm.excess_nats) else 1.0
+    return 1 - arm.excess_nats / same.excess_nats
+
+
 def _state_branch(evidence: Evidence) -> Verdict:
     same, other = evidence.same, evidence.other_batches
     where = "the batch looks normal to weights that were not updated on it"
@@ -157,26 +222,25 @@ def _state_branch(evidence: Evidence) -> Verdict:
     if same.excess_nats <= BENIGN_PROBE_NATS:
         rule = f"{where} and the probe loss rose by {same.excess_nats:.2f} nats only"
         return _verdict("benign", "no_damage", rule, evidence)
-    if not other.spikes:
+    if not other.spikes and other.excess_nats < same.excess_nats / 2:
         rule = f"{where}, and other batches from the same state do not spike"
         return _verdict("interaction", None, rule, evidence)
-    clip, trusted = evidence.update_clip, evidence.trusted_lr or evidence.lower_lr
+    raised = evidence.lr_highest > LR_RAISED
+    clip, trusted = evidence.update_clip, evidence.trusted_lr if raised else evidence.lower_lr
     if clip is None or trusted is None:
         rule = f"{where} and other batches spike too; the deciding arms were not run"
         return _verdict("undetermined", "missing_arm", rule, evidence)
-    clip_removes = 1 - clip.excess_nats / same.excess_nats
-    trusted_removes = 1 - trusted.excess_nats / same.excess_nats
-    lower = evidence.lower_lr or trusted
-    lower_leaves = lower.excess_nats / same.excess_nats
+    clip_removes, trusted_removes = _removed(clip, same), _removed(trusted, same)
+    lower_leaves = 1 - _removed(evidence.lower_lr or trusted, same)
     stale = evidence.update_rms is not None and evidence.update_rms >= ACTING_UPDATE_RMS
     numbers = (
         f"{where} and other batches spike too; clipping the update removes {clip_removes:.0%} of "
-        f"the damage, the trusted lr {trusted_removes:.0%}"
+        f"the damage, {'the lr of before' if raised else 'a quarter of the lr'} {trusted_removes:.0%}"
     )
     if clip_removes >= CLIP_CURES and (lower_leaves >= LOWER_LR_LEAVES or stale):
         return _verdict("adam_second_moment", None, numbers, evidence)
     if clip_removes < CLIP_NO_HELP and trusted_removes >= TRUSTED_LR_CURES:
-        return _verdict("lr_too_high", None, numbers, evidence)
+        return _verdict("lr_too_high", _lr_subtype(evidence), numbers, evidence)
     return _verdict("undetermined", "arms_disagree", numbers, evidence)
 
 
@@ -186,7 +250,7 @@ def _verdict(cause: Cause, subtype: str | None, rule: str, evidence: Evidence) -
     seen = _observations(evidence)
     judged = [name for name in predicted if seen.get(name) is not None]
     agreeing = sum(seen[name] == predicted[name] for name in judged)
-    return Verdict(cause, subtype, rule, agreeing, len(judged))
+    return Verdict(cause, subtype, rule, agreeing, len(judged), confidence(cause, len(judged) - agreeing))
 
 
 def _observations(evidence: Evidence) -> dict[str, bool | None]:
@@ -202,6 +266,8 @@ def _observations(evidence: Evidence) -> dict[str, bool | None]:
         "other_batches": spikes(evidence.other_batches),
         "other_state": spikes(evidence.other_state),
         "lower_lr": spikes(evidence.lower_lr),
+        "trusted_lr": spikes(evidence.trusted_lr),
+        "masked_rare": spikes(evidence.masked_rare),
         "update_clip": spikes(evidence.update_clip),
         "high_before": high(evidence.delta_before),
         "high_early": high(evidence.delta_early),
@@ -218,12 +284,18 @@ _BAD_BATCH = {
     "high_before": True,
     "high_early": True,
 }
-_BAD_STATE = {"reproduced": True, "same": True, "other_batches": True, "high_before": False}
+_BAD_STATE = {
+    "reproduced": True,
+    "same": True,
+    "other_batches": True,
+    "other_state": False,
+    "high_before": False,
+}
 PREDICTIONS: Mapping[Cause, Mapping[str, bool]] = {
     "dataset_corruption": _BAD_BATCH,
-    "rare_token": _BAD_BATCH,
-    "adam_second_moment": {**_BAD_STATE, "other_state": False, "update_clip": False},
-    "lr_too_high": {**_BAD_STATE, "update_clip": True},
+    "rare_token": {**_BAD_BATCH, "masked_rare": False},
+    "adam_second_moment": {**_BAD_STATE, "update_clip": False},
+    "lr_too_high": {**_BAD_STATE, "trusted_lr": False, "update_clip": True},
     "interaction": {"reproduced": True, "same": True, "other_batches": False, "other_state": False},
     "numeric": {},
     "benign": {"reproduced": True, "other_batches": False},

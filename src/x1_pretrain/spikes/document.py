@@ -16,6 +16,17 @@ REASONS = {
     "loss_low": "the loss stood out below its window",
     "grad_norm": "the gradient norm stood out above its window",
     "nonfinite": "a number was not finite",
+    "update_rms": "an update was larger than a second moment in good order can make it",
+}
+POLICIES = {
+    "no_action": "no action",
+    "skip": "leave out the updates of the flagged steps, without rewinding the data",
+    "rewind": "rewind, same batches",
+    "rewind_and_skip": "rewind, skip the offending batches",
+    "tighter_clip": "rewind, clip gradients at a tenth of the norm",
+    "lower_lr": "rewind, a quarter of the lr from there on",
+    "trusted_lr": "rewind, the lr of before from there on",
+    "update_clip": "rewind, each update limited to RMS 1",
 }
 CONFIRMATIONS = {
     "nonfinite": "a number that is not finite needs no confirmation",
@@ -55,33 +66,58 @@ def _range(batches: list[int]) -> str:
     return f"batch {first}" if first == last else f"batches {first} to {last}"
 
 
+def _injected(injection: dict[str, Any]) -> str:
+    """`batches 260 to 263`, or `from step 260`"""
+    if injection["on"] == "batch":
+        return _range([injection["first"], injection["last"]])
+    return f"from step {injection['first']}"
+
+
 def _summary(spike: dict[str, Any]) -> str:
     injection, recovery, run = spike["injection"], spike["recovery"], spike["run"]
-    injected = _range([injection["first_batch"], injection["last_batch"]])
+    done = _done(recovery)
     result = (
-        f"after rewinding to step {recovery['rewound_to_step']} and skipping "
-        f"{_range(recovery['skipped_batches'])}, the probe loss at step "
-        f"{recovery['final_step']} is {number(recovery['final_probe_nats'])} nats, against "
-        f"{number(recovery['control_probe_nats'])} for the run that was never spoiled"
+        f"{done}; at step {recovery['final_step']} the probe loss is "
+        f"{number(recovery['final_probe_nats'])} nats, against {number(recovery['control_probe_nats'])} for "
+        "the run that was never spoiled"
     )
+    right = spike["truth"]["range_right"]
+    stands_out = "no batch stands out; the steps in question are"
+    offending = f"{_range(spike['offending_batches'])}"
+    if not spike["offending_stand_out"]:
+        offending = f"{stands_out} {spike['offending_batches'][0]} to {spike['offending_batches'][1]}"
+    if right is not None:
+        offending += f" ({'exactly' if right else 'not exactly'} what was injected)"
     return (
-        f"**This spike was injected on purpose** (`{injection['kind']}`, {injected}) into a run of "
-        f"model {run['model']} (N = {run['N']:,}, seed {run['seed']}), because a small healthy run "
+        f"**This spike was injected on purpose** (`{injection['kind']}`, {_injected(injection)}) into a run "
+        f"of model {run['model']} (N = {run['N']:,}, seed {run['seed']}), because a small healthy run "
         f"rarely spikes. The monitor and the diagnosis were not told.\n\n"
         f"- Detected at step {spike['detection']['step']}, "
         f"{spike['detection']['tokens']:,} tokens into the run.\n"
         f"- Cause, by replay: **{cause_name(spike)}**, {_agreement(spike)}.\n"
-        f"- Offending: {_range(spike['offending_batches'])} "
-        f"({'exactly' if spike['truth']['range_right'] else 'not exactly'} what was injected).\n"
+        f"- Offending: {offending}.\n"
         f"- Recovery: {result}."
     )
+
+
+def _done(recovery: dict[str, Any]) -> str:
+    """What was carried out, in words."""
+    if recovery["action"] == "no_action":
+        return "nothing was done, as no harm was"
+    words = f"rewound to step {recovery['rewound_to_step']}"
+    if recovery["skipped_batches"] is not None:
+        return f"{words}, {_range(recovery['skipped_batches'])} skipped"
+    return f"{words}, {POLICIES[recovery['action']].removeprefix('rewind, ')}"
 
 
 def _agreement(spike: dict[str, Any]) -> str:
     verdict = spike["verdict"]
     if not verdict["arms"]:
         return "which no test could support or exclude"
-    return f"{verdict['agreeing_arms']} of {verdict['arms']} tests came out as it predicts"
+    words = f"{verdict['agreeing_arms']} of {verdict['arms']} tests came out as it predicts"
+    if verdict["confidence"] is None:
+        return words
+    return f"{words}, confidence {verdict['confidence']:.0%}"
 
 
 def _detection(spike: dict[str, Any], measured: str) -> str:
@@ -138,52 +174,75 @@ def _replays(spike: dict[str, Any]) -> str:
         "damage (probe, nats)",
         "update RMS",
     ]
-    equal = (
-        "was repeated bit for bit, losses and gradient norms"
-        if spike["reproduced_bit_for_bit"]
-        else "was **not** repeated bit for bit: hardware, nondeterminism or the loader"
-    )
+    repeated = spike["reproduction"]
+    if repeated["bit_for_bit"]:
+        equal = "was repeated bit for bit, losses and gradient norms"
+    elif repeated["reproduced"]:
+        equal = (
+            f"was repeated within {number(repeated['tolerance_nats'], 6)} nats, which is what two replays of "
+            "one thing differ by here, times ten"
+        )
+    else:
+        equal = "was **not** repeated: hardware, nondeterminism or the loader"
     return (
         f"Each arm restarts from a saved state and changes one thing; its damage is how far "
         f'the held-out probe loss rises above its start. The original {equal}. "Other batches" lie '
-        f"far ahead in the same stream.\n\n"
+        f"far ahead in the same stream; the other state goes on by its own schedule.\n\n"
         f"{table(header, rows, (1, 3, 5, 6))}"
     )
 
 
 def _classification(spike: dict[str, Any]) -> str:
     verdict = spike["verdict"]
-    right = "This is what was injected." if spike["truth"]["cause_right"] else (
-        "**This is not what was injected**: the diagnosis was wrong or could not decide."
-    )  # fmt: skip
+    truth = spike["truth"]
+    injected = truth["cause"].replace("_", " ")
+    if truth["subtype"] is not None:
+        injected += f" ({truth['subtype'].replace('_', ' ')})"
+    if truth["subtype_right"]:
+        right = "This is what was injected."
+    elif truth["cause_right"]:
+        right = f"The cause is what was injected, **its kind is not**: it was {injected}."
+    else:
+        right = (
+            f"**This is not what was injected** ({injected}): the diagnosis was wrong or could not decide."
+        )
+    counted = (
+        ""
+        if verdict["confidence"] is None
+        else ": the share of right verdicts among those with as many tests against them, counted on "
+        "injections of known cause"
+    )
     return (
         f"**{cause_name(spike).capitalize()}.** {CAUSES[verdict['cause']]} The rule that decided: "
-        f"{verdict['rule']}. Confidence: {_agreement(spike)}. {right}"
+        f"{verdict['rule']}. {_agreement(spike).capitalize()}{counted}. {right}"
     )
 
 
 def _recovery(spike: dict[str, Any]) -> str:
     recovery = spike["recovery"]
-    arms = {arm["name"]: arm for arm in spike["arms"]}
-    outcome = "recovered" if recovery["recovered"] else "**not recovered**"
+    rows = [["no spike (control)", number(recovery["control_probe_nats"]), ""]]
+    for policy in recovery["policies"]:
+        name = POLICIES[policy["name"]]
+        done = " (done)" if policy["name"] == recovery["action"] else ""
+        relative = policy["relative_to_control"]
+        apart = "not comparable" if relative is None else f"{relative:+.2%}"
+        rows.append([name + done, number(policy["final_probe_nats"]), apart])
     relative = recovery["relative_to_control"]
-    rows = [
-        ["no spike (control)", number(recovery["control_probe_nats"])],
-        ["rewind and skip (done)", number(recovery["final_probe_nats"])],
-        ["no action", number(recovery["no_action_probe_nats"])],
-    ]
     apart = "not comparable" if relative is None else f"{relative:+.2%} from the control"
+    if not recovery["recovered"]:
+        outcome = "**not recovered**"
+    elif recovery["needed"]:
+        outcome = "recovered, and without action the run had not"
+    else:
+        outcome = "recovered, but so had the run without any action: it only lost time"
+    header = ["policy", "probe loss at the end (nats)", "from the control"]
     return (
-        f"Carried out: rewind to step {recovery['rewound_to_step']}, skip "
-        f"{_range(recovery['skipped_batches'])} (the offending range and one batch on each side), "
-        f"go on to step {recovery['final_step']}, {recovery['tokens']:,} tokens, as many as the "
-        f"control read.\n\n{table(['policy', 'probe loss at the end (nats)'], rows, (1,))}\n\n"
-        f"Result: {outcome}, {apart}.\n\n"
-        f"The other remedies, by their replays: a quarter of the learning rate changes the damage from "
-        f"{number(arms['same']['damage_nats'])} to {number(arms['lower_lr']['damage_nats'])} nats, but all "
-        f"that follows is trained at that rate; limiting each update's RMS to 1 changes it to "
-        f"{number(arms['update_clip']['damage_nats'])}. A muP rescale is prevention, for a learning rate "
-        f"that was carried to another width; it repairs no run that has already spiked."
+        f"Carried out: {_done(recovery)}, on to step {recovery['final_step']}, {recovery['tokens']:,} "
+        f"tokens, as many as the control read. The other remedies went the same way, for comparison:\n\n"
+        f"{table(header, rows, (1, 2))}\n\n"
+        f"Result: {outcome}; {apart}. The best of them: {POLICIES[recovery['best']]}.\n\n"
+        f"A muP rescale is prevention, for a learning rate that was carried to another width; it repairs no "
+        f"run that has already spiked."
     )
 
 

@@ -10,6 +10,7 @@ TEST_NAMES = {
     "bigram_nll_nats": "bigram NLL under the corpus (nats)",
     "repeated_fraction": "share of windows that repeat an n-gram",
     "zlib_ratio": "zlib ratio of the ids",
+    "outside_share": "share of ids outside the vocabulary",
 }
 
 
@@ -48,7 +49,8 @@ def token_histogram(spike: dict[str, Any]) -> str:
         f"batches:\n\n"
         f"{table(['test', 'this batch', 'normal', 'robust sd apart'], test_rows, (1, 2, 3))}\n\n"
         f"Rare tokens are {tests['rare_target_share']:.1%} of its targets and carry "
-        f"{tests['rare_loss_share']:.1%} of its loss. The tokens that set the offending batches "
+        f"{tests['rare_loss_share']:.1%} of its loss; {tests['duplicate_share']:.1%} of its windows were "
+        f"read before. The tokens that set the offending batches "
         f"apart most from the corpus:\n\n"
         f"{table(['id', 'token', 'count', 'expected'], token_rows, (0, 2, 3))}"
     )

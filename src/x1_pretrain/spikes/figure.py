@@ -19,8 +19,8 @@ STEPS_BEFORE, STEPS_AFTER = 40, 40
 RANK_BINS = 24
 POLICIES = {
     "control": ("control: never spoiled", {"color": "black", "linestyle": "-", "marker": ""}),
-    "recovery": (
-        "recovery: rewind and skip",
+    "done": (
+        "done: {}",
         {"color": "#1f5a99", "linestyle": "--", "marker": "o", "markerfacecolor": "white"},
     ),
     "no_action": ("no action", {"color": "0.5", "linestyle": ":", "marker": "x"}),
@@ -60,7 +60,8 @@ def spike_figure(
 
 def _draw_log(axes: Axes, log: np.ndarray, column: int, spike: dict[str, Any], name: str) -> None:
     first, last = spike["offending_batches"]
-    axes.axvspan(first - 0.5, last + 0.5, color="0.88", label=f"batches {first} to {last}")
+    what = "batches" if spike["offending_stand_out"] else "steps"
+    axes.axvspan(first - 0.5, last + 0.5, color="0.88", label=f"{what} {first} to {last}")
     axes.plot(log[:, 0], log[:, column], color="black", linewidth=1.1)
     seen_here = ("loss", "loss_low", "nonfinite") if column == 1 else ("grad_norm",)
     flagged = {a["step"] for a in spike["detection"]["alarms"] if a["reason"] in seen_here}
@@ -80,8 +81,13 @@ def _draw_log(axes: Axes, log: np.ndarray, column: int, spike: dict[str, Any], n
 
 
 def _draw_probes(axes: Axes, spike: dict[str, Any], probes: dict[str, Any]) -> None:
+    action = spike["recovery"]["action"]
     for policy, (label, look) in POLICIES.items():
-        points = np.array(probes[policy], dtype=float)
+        name = action if policy == "done" else policy
+        if policy == "done" and action == "no_action":
+            continue
+        points = np.array(probes[name], dtype=float)
+        label = label.format(action.replace("_", " "))
         axes.plot(points[:, 0], points[:, 1], label=label, linewidth=1.3, markersize=4, **look)
     axes.axvline(spike["detection"]["step"], color="0.6", linewidth=0.8)
     axes.set_ylabel("probe loss, held out (nats per token)")

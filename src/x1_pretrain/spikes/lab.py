@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from x1_pretrain.spikes.injections import spoil
+from x1_pretrain.spikes.injections import Fault, Injection
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,49 @@ class Step:
     update_rms: float | None
 
 
+@dataclass(frozen=True)
+class Treatment:
+    """What an arm or a remedy changes of the run as it was.
+
+    `lr_scale` replaces the schedule's and `lr_factor` multiplies it; `grad_clip` replaces the profile's;
+    `clip_update` limits each tensor's update as StableAdamW does, and to RMS 1 times its lr; targets
+    `masked` ([V] bool) do not count; the updates of steps `left_out` are not made.
+    """
+
+    lr_scale: float | None = None
+    lr_factor: float = 1.0
+    grad_clip: float | None = None
+    clip_update: bool = False
+    masked: np.ndarray | None = None
+    left_out: frozenset[int] = frozenset()
+
+
+AS_IT_WAS = Treatment()
+
+
+@dataclass(frozen=True)
+class Event:
+    """What the run itself does to one step besides its batch and lr: see injections.py."""
+
+    gradient_scale: float = 1.0
+    fault: Fault | None = None
+
+
+NOTHING = Event()
+
+
 class Trainer(Protocol):
     """A model with its optimizers. Batches are int64 [B, T+1]."""
 
     def step(
-        self, batch: np.ndarray, lr_scale: float, watch: bool = False, clip_update: bool = False
+        self,
+        batch: np.ndarray,
+        lr_scale: float,
+        watch: bool = False,
+        treatment: Treatment = AS_IT_WAS,
+        event: Event = NOTHING,
     ) -> Step:
-        """One update. `watch` measures the update's RMS; `clip_update` limits it to 1."""
+        """One update. `watch` measures its RMS. Of a treatment, the lr and `left_out` are the caller's."""
 
     def loss(self, batch: np.ndarray) -> float:
         """Mean loss in nats, forward only."""
@@ -50,31 +86,24 @@ class Trainer(Protocol):
 class Stream:
     """The batches of a run, some of them spoiled. Batch n is the one that step n reads by default.
 
-    `clean(n)` gives [B, T+1] token ids; batches `first` to `last` (inclusive) are spoiled.
+    `clean(n)` gives [B, T+1] token ids.
     """
 
     clean: Callable[[int], np.ndarray]
-    injection: str
-    first: int
-    last: int
-    n_vocab: int
-    seed: int
+    injection: Injection
+
+    @property
+    def n_vocab(self) -> int:
+        return self.injection.n_vocab
 
     def batch(self, number: int) -> np.ndarray:
         """Batch `number` (from 1) as the trainer meets it, int64 [B, T+1]."""
-        batch = self.clean(number)
-        if self.first <= number <= self.last:
-            return spoil(batch, self.injection, self.n_vocab, self.seed, number)
-        return batch
-
-    def without_injection(self) -> "Stream":
-        """The stream as it would have been: what the no-spike control reads."""
-        return replace(self, first=0, last=-1)
+        return self.injection.spoil(self.clean(number), number)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the log: what a step read, at which lr (over the peak), and what came out."""
+    """A line of the log: what a step read, at which lr (over the profile's), and what came out."""
 
     step: int
     batch: int
@@ -93,36 +122,53 @@ class State:
 
 @dataclass(frozen=True)
 class Lab:
-    """A trainer, its stream, the fixed held-out batches, and the schedule."""
+    """A trainer, its stream, the fixed held-out batches, and the schedule.
+
+    `bit_stable`: the same computation gives the same bits, as on a CPU; a GPU promises no such thing.
+    """
 
     trainer: Trainer
     stream: Stream
     probe_batches: tuple[np.ndarray, ...]
     warmup_steps: int
     peak_scale: float = 1.0  # of every lr
+    bit_stable: bool = True
+
+    def without_injection(self) -> "Lab":
+        """The run as it would have been."""
+        return replace(self, stream=replace(self.stream, injection=self.stream.injection.never()))
 
     def probe(self) -> float:
         """Mean loss on the held-out batches, in nats: the measure of damage to the weights."""
         return sum(self.trainer.loss(batch) for batch in self.probe_batches) / len(self.probe_batches)
 
     def lr_scale(self, step: int) -> float:
-        """lr over the profile's at a step counted from 1: linear warm-up, then constant."""
-        return self.peak_scale * (min(1.0, step / self.warmup_steps) if self.warmup_steps else 1.0)
+        """lr over the profile's at a step counted from 1: linear warm-up, then constant, unless injected."""
+        warm = min(1.0, step / self.warmup_steps) if self.warmup_steps else 1.0
+        return self.peak_scale * warm * self.stream.injection.lr_factor(step)
 
     def train(
         self,
         steps: Iterable[int],
         number_of: Callable[[int], int] | None = None,
-        lr_factor: float = 1.0,
+        treatment: Treatment = AS_IT_WAS,
         watch: bool = False,
-        clip_update: bool = False,
+        live: bool = False,
     ) -> Iterator[Row]:
         """Take the steps one by one; each row is yielded after its update.
 
-        `number_of` maps a step to the batch it reads; by default to the one of the same number.
+        `number_of` maps a step to the batch it reads; by default to the one of the same number. `live`: the
+        run itself, not a replay of it.
         """
+        injection = self.stream.injection
         for step in steps:
             number = step if number_of is None else number_of(step)
-            scale = self.lr_scale(step) * lr_factor
+            scale = self.lr_scale(step) if treatment.lr_scale is None else treatment.lr_scale
+            scale *= treatment.lr_factor
             batch = self.stream.batch(number)
-            yield Row(step, number, scale, self.trainer.step(batch, scale, watch, clip_update))
+            if step in treatment.left_out:
+                result = Step(self.trainer.loss(batch), float("nan"), None)
+            else:
+                event = Event(injection.gradient_scale(step), injection.fault(step, live))
+                result = self.trainer.step(batch, scale, watch, treatment, event)
+            yield Row(step, number, scale, result)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Reason = Literal["nonfinite", "loss", "loss_low", "grad_norm"]
+Reason = Literal["nonfinite", "loss", "loss_low", "grad_norm", "update_rms"]
 
 # A normal distribution's sd is 1.4826 times its median absolute deviation.
 SD_PER_MAD = 1.4826
@@ -20,13 +20,17 @@ SD_PER_MAD = 1.4826
 # (0.1 is 10%; with the usual threshold of 6 the norm must grow by 1.8 times).
 LOSS_SD_FLOOR_NATS = 1e-3
 LOG_GRAD_NORM_SD_FLOOR = 0.1
+# RMS of an update over its lr. Measured: at most 0.63 where the second moment is in good order, 1.4 to 10.7
+# where it is stale, which a loss may show late or not at all.
+ACTING_UPDATE_RMS = 2.0
 
 
 @dataclass(frozen=True)
 class Alarm:
     """One flagged step.
 
-    `value` is the loss in nats, or the gradient norm for reason `grad_norm`; it may be NaN or
+    `value` is the loss in nats, the gradient norm for reason `grad_norm`, or the largest update RMS
+    over its lr for `update_rms`, which is judged by a limit and not by a window; it may be NaN or
     infinite for reason `nonfinite`, where nothing else is known. `z`, `median` and `sd` describe
     the window it was judged against (for `grad_norm`: z and sd on the log, median in units of the
     norm).
@@ -67,9 +71,10 @@ class SpikeMonitor:
 
     Silent until `min_values` are known. A loss alarm needs both `threshold` (in robust sd) and
     `min_rise_nats`; a loss as far below is reported as `loss_low`. The gradient norm (before
-    clipping) is judged on its logarithm, upwards only. When `min_values` steps in a row were
-    flagged, training has moved to a new level: those steps become the window, and the monitor is
-    not left shouting for ever. Its answers are a pure function of what it was shown.
+    clipping) is judged on its logarithm, upwards only. When `level_after` steps in a row were
+    flagged (`min_values` unless given), training has moved to a new level: those steps become the
+    window, and the monitor is not left shouting for ever. Its answers are a pure function of what
+    it was shown.
     """
 
     def __init__(
@@ -78,6 +83,7 @@ class SpikeMonitor:
         min_values: int = 64,
         threshold: float = 6.0,
         min_rise_nats: float = 0.3,
+        level_after: int | None = None,
     ) -> None:
         if not 2 <= min_values <= window:
             raise ValueError(f"2 <= min_values <= window must hold: {min_values}, {window}")
@@ -87,12 +93,15 @@ class SpikeMonitor:
         self.min_values = min_values
         self.threshold = threshold
         self.min_rise_nats = min_rise_nats
+        self.level_after = level_after or min_values
         self._losses: deque[float] = deque(maxlen=window)
         self._log_grad_norms: deque[float] = deque(maxlen=window)
         self._flagged_losses: list[float] = []  # of the current run of flagged steps
         self._flagged_log_grad_norms: list[float] = []
 
-    def observe(self, step: int, loss: float, grad_norm: float | None = None) -> Alarm | None:
+    def observe(
+        self, step: int, loss: float, grad_norm: float | None = None, update_rms: float | None = None
+    ) -> Alarm | None:
         """Judge one optimizer step, then remember it unless it was flagged.
 
         `loss` in nats per token, `grad_norm` before clipping (None: not logged). A gradient norm
@@ -105,20 +114,27 @@ class SpikeMonitor:
         alarm = self._judge_loss(step, loss)
         if alarm is None and log_grad_norm is not None:
             alarm = self._judge_grad_norm(step, log_grad_norm)
+        if alarm is None and update_rms is not None and not update_rms < ACTING_UPDATE_RMS:
+            alarm = Alarm(step, "update_rms", update_rms, None, None, None)
         self._remember(loss, log_grad_norm, flagged=alarm is not None)
         return alarm
 
     def _judge_loss(self, step: int, loss: float) -> Alarm | None:
         if len(self._losses) < self.min_values:
             return None
+        if abs(loss - statistics.median(self._losses)) <= self.min_rise_nats:
+            return None  # most steps: their spread need not be known
         median, sd = robust_scale(self._losses, LOSS_SD_FLOOR_NATS)
         z = (loss - median) / sd
-        if abs(z) <= self.threshold or abs(loss - median) <= self.min_rise_nats:
+        if abs(z) <= self.threshold:
             return None
         return Alarm(step, "loss" if z > 0 else "loss_low", loss, z, median, sd)
 
     def _judge_grad_norm(self, step: int, log_grad_norm: float) -> Alarm | None:
         if len(self._log_grad_norms) < self.min_values:
+            return None
+        rise = log_grad_norm - statistics.median(self._log_grad_norms)
+        if rise <= self.threshold * LOG_GRAD_NORM_SD_FLOOR:
             return None
         median, sd = robust_scale(self._log_grad_norms, LOG_GRAD_NORM_SD_FLOOR)
         z = (log_grad_norm - median) / sd
@@ -137,10 +153,24 @@ class SpikeMonitor:
         self._flagged_losses.append(loss)
         if log_grad_norm is not None:
             self._flagged_log_grad_norms.append(log_grad_norm)
-        if len(self._flagged_losses) >= self.min_values:
+        if len(self._flagged_losses) >= self.level_after:
             self._losses = deque(self._flagged_losses, maxlen=self.window)
             self._log_grad_norms = deque(self._flagged_log_grad_norms, maxlen=self.window)
             self._flagged_losses, self._flagged_log_grad_norms = [], []
+
+    def flags(self, loss: float, grad_norm: float | None = None) -> bool:
+        """Whether `observe` would raise an alarm, without remembering anything."""
+        if not math.isfinite(loss) or (grad_norm is not None and not math.isfinite(grad_norm)):
+            return True
+        if self._judge_loss(0, loss) is not None:
+            return True
+        return bool(grad_norm) and self._judge_grad_norm(0, math.log(grad_norm)) is not None
+
+    def level(self) -> tuple[float, float] | None:
+        """Median and robust sd of the losses in the window, in nats; None while too few are known."""
+        if len(self._losses) < self.min_values:
+            return None
+        return robust_scale(self._losses, LOSS_SD_FLOOR_NATS)
 
     def state_dict(self) -> dict[str, Any]:
         """All of the state as JSON values; a JSON round trip restores it exactly."""
@@ -168,4 +198,5 @@ class SpikeMonitor:
             "min_values": self.min_values,
             "threshold": self.threshold,
             "min_rise_nats": self.min_rise_nats,
+            "level_after": self.level_after,
         }

@@ -8,16 +8,16 @@ import numpy as np
 
 from x1_pretrain.spikes.arrays import finite, token_counts
 from x1_pretrain.spikes.batch_evidence import BatchEvidence
+from x1_pretrain.spikes.cross_evaluation import CONTROLS, CrossEvaluation
 from x1_pretrain.spikes.data_tests import Corpus
 from x1_pretrain.spikes.incident import Findings
 from x1_pretrain.spikes.lab import Row, Stream
-from x1_pretrain.spikes.replays import CONTROLS, CrossEvaluation, Replay
+from x1_pretrain.spikes.recovery import Recovery
+from x1_pretrain.spikes.replays import Replay
 
 LOG_STEPS_AROUND = 8
 TOP_TOKENS = 8
 QUOTED_TOKENS, QUOTED_DOCUMENTS, QUOTED_BATCHES = 24, 3, 8
-# A recovery is a success if its probe loss is this close to the no-spike control's.
-RECOVERED_WITHIN = 0.02
 
 
 @dataclass(frozen=True)
@@ -44,16 +44,17 @@ class Facts:
 
 def as_json(findings: Findings, facts: Facts, stream: Stream, corpus: Corpus, text: Text) -> dict[str, Any]:
     """The content of spike.json, without the time of detection (which is no part of the result)."""
-    incident, offending = findings.incident, findings.offending
-    first_alarm = incident.alarms[0]
-    verdict = findings.verdict
+    incident, found, injection = findings.incident, findings.found, stream.injection
+    first_alarm, verdict, truth = incident.alarms[0], found.verdict, injection.truth
+    on_batches = truth.on == "batch"
     return {
         "run": asdict(facts),
         "injection": {
             "injected": True,
-            "kind": stream.injection,
-            "first_batch": stream.first,
-            "last_batch": stream.last,
+            "kind": injection.kind,
+            "on": truth.on,
+            "first": injection.first,
+            "last": injection.last if on_batches else injection.first,
         },
         "detection": {
             "step": first_alarm.step,
@@ -65,39 +66,49 @@ def as_json(findings: Findings, facts: Facts, stream: Stream, corpus: Corpus, te
             "confirmed_by": incident.confirmed_by,
             "probe_before_nats": finite(incident.before.probe_nats),
             "probe_at_confirmation_nats": finite(incident.probe_nats),
+            "detected_utc": None,
         },
         "grad_norm_log": _log_around(findings, facts),
-        "cross_evaluation": _cross_evaluation(findings.cross),
-        "offending_batches": list(offending),
-        "batch_tests": _batch_tests(findings.batch),
-        "histogram": _histogram(stream, corpus, offending, text.decode),
-        "quotes": _quotes(stream, offending, text),
-        "reproduced_bit_for_bit": findings.reproduced,
-        "arms": [_arm(replay) for replay in findings.replays.values()],
+        "cross_evaluation": _cross_evaluation(found.cross),
+        "offending_batches": list(found.offending),
+        "offending_stand_out": found.cross.offending is not None,
+        "batch_tests": _batch_tests(found.batch),
+        "histogram": _histogram(stream, corpus, found.offending, text.decode),
+        "quotes": _quotes(stream, found.offending, text),
+        "reproduction": {
+            **asdict(found.reproduction),
+            "largest_difference_nats": finite(found.reproduction.largest_difference_nats),
+            "tolerance_nats": finite(found.reproduction.tolerance_nats),
+        },
+        "arms": [_arm(replay) for replay in found.replays.values()],
         "verdict": {
             "cause": verdict.cause,
             "subtype": verdict.subtype,
             "rule": verdict.rule,
             "agreeing_arms": verdict.agreeing,
             "arms": verdict.arms,
+            "confidence": verdict.confidence,
         },
         "truth": {
-            "cause": "dataset_corruption",
-            "cause_right": verdict.cause == "dataset_corruption",
-            "range_right": offending == (stream.first, stream.last),
+            "cause": truth.cause,
+            "subtype": truth.subtype,
+            "cause_right": verdict.cause == truth.cause,
+            "subtype_right": (verdict.cause, verdict.subtype) == (truth.cause, truth.subtype),
+            "range_right": found.offending == (injection.first, injection.last) if on_batches else None,
         },
-        "recovery": _recovery(findings, facts),
+        "recovery": _recovery(findings.recovery, incident.before.step, facts),
     }
 
 
 def series(findings: Findings) -> dict[str, Any]:
     """What the figure draws: the log of every step taken without recovery, and the probe losses."""
-    rows = (*findings.incident.rows, *findings.no_action.rows)
+    recovery = findings.recovery
+    rows = (*findings.incident.rows, *recovery.policies["no_action"].rows)
     return {
         "log": [[row.step, finite(row.result.loss_nats), finite(row.result.grad_norm)] for row in rows],
         "probes": {
             run.name: [[step, finite(probe)] for step, probe in run.probes_nats]
-            for run in (findings.control, findings.recovery, findings.no_action)
+            for run in (recovery.control, *recovery.policies.values())
         },
     }
 
@@ -106,7 +117,8 @@ def _log_around(findings: Findings, facts: Facts) -> list[dict[str, Any]]:
     incident = findings.incident
     flagged = {alarm.step: alarm.reason for alarm in incident.alarms}
     first = incident.alarms[0].step - LOG_STEPS_AROUND
-    rows = [row for row in (*incident.rows, *findings.no_action.rows) if row.step >= first]
+    no_action = findings.recovery.policies["no_action"]
+    rows = [row for row in (*incident.rows, *no_action.rows) if row.step >= first]
     last = incident.alarms[-1].step + LOG_STEPS_AROUND
     return [_log_row(row, facts, flagged) for row in rows if row.step <= last]
 
@@ -150,6 +162,7 @@ def _batch_tests(batch: BatchEvidence) -> dict[str, Any]:
         "rare_target_share": batch.evidence.rare_target_share,
         "rare_loss_share": batch.evidence.rare_loss_share,
         "rest_loss_z": batch.evidence.rest_loss_z,
+        "duplicate_share": batch.evidence.duplicate_share,
     }
 
 
@@ -204,18 +217,26 @@ def _arm(replay: Replay) -> dict[str, Any]:
     }
 
 
-def _recovery(findings: Findings, facts: Facts) -> dict[str, Any]:
-    control, recovery = findings.control.final_probe_nats, findings.recovery.final_probe_nats
-    relative = recovery / control - 1
+def _recovery(recovery: Recovery, rewound_to_step: int, facts: Facts) -> dict[str, Any]:
+    action = recovery.action
     return {
-        "action": "rewind_and_skip",
-        "rewound_to_step": findings.incident.before.step,
-        "skipped_batches": list(findings.skipped),
+        "action": action,
+        "rewound_to_step": None if action == "no_action" else rewound_to_step,
+        "skipped_batches": list(recovery.skipped) if action == "rewind_and_skip" else None,
         "final_step": facts.steps,
         "tokens": facts.steps * facts.batch_tokens,
-        "final_probe_nats": finite(recovery),
-        "control_probe_nats": finite(control),
-        "no_action_probe_nats": finite(findings.no_action.final_probe_nats),
-        "relative_to_control": finite(relative),
-        "recovered": relative <= RECOVERED_WITHIN,
+        "control_probe_nats": finite(recovery.control.final_probe_nats),
+        "policies": [
+            {
+                "name": name,
+                "final_probe_nats": finite(run.final_probe_nats),
+                "relative_to_control": finite(recovery.relative(name)),
+            }
+            for name, run in recovery.policies.items()
+        ],
+        "final_probe_nats": finite(recovery.policies[action].final_probe_nats),
+        "relative_to_control": finite(recovery.relative(action)),
+        "recovered": recovery.back_to_control(action),
+        "needed": not recovery.back_to_control("no_action"),
+        "best": recovery.best,
     }

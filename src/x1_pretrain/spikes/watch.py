@@ -3,20 +3,29 @@
 An alarm is not an incident: one outlier that the held-out probe does not confirm is logged only.
 """
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from x1_pretrain.errors import UserError
+from x1_pretrain.spikes.guard import CONFIRM_AFTER, CONFIRM_PROBE_NATS
 from x1_pretrain.spikes.lab import Lab, Row, State
 from x1_pretrain.spikes.monitor import Alarm, SpikeMonitor
 
 SNAPSHOT_EVERY, SNAPSHOTS_KEPT = 50, 6
-# An alarm opens a case; this many steps later it is an incident if the probe rose, or if several
-# steps were flagged, or if a number was not finite.
-CONFIRM_AFTER, CONFIRM_ALARMS, CONFIRM_PROBE_NATS = 8, 3, 0.1
+# An alarm opens a case; some steps later it is an incident if the probe rose, or if several steps were
+# flagged, or if a number was not finite. (The trainer, whose action costs data, believes the probe alone.)
+CONFIRM_ALARMS = 3
 # Causes precede their alarm by up to 8 steps (an under-estimated second moment: StableAdamW).
 CAUSE_LEADS_BY = 8
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A run so far, nothing wrong with it yet: its log, its saved states, what the monitor remembers."""
+
+    rows: tuple[Row, ...]
+    states: tuple[State, ...]
+    monitor: dict[str, object]
 
 
 @dataclass(frozen=True)
@@ -34,40 +43,63 @@ class Incident:
     at_confirmation: State
 
 
+def calm_run(lab: Lab, monitor: SpikeMonitor, steps: int) -> Progress:
+    """Train from scratch for so many steps, before anything is injected; alarms are not looked at."""
+    rows, states = [], []
+    for row in lab.train(range(1, steps + 1), watch=True, live=True):
+        rows.append(row)
+        monitor.observe(row.step, row.result.loss_nats, row.result.grad_norm, row.result.update_rms)
+        if row.step % SNAPSHOT_EVERY == 0:
+            states.append(State(row.step, lab.trainer.snapshot(), lab.probe()))
+    return Progress(tuple(rows), tuple(states[-SNAPSHOTS_KEPT:]), monitor.state_dict())
+
+
+def states_around(states: list[State], first_step: int) -> tuple[State, State] | None:
+    """The newest state at least 8 steps before a step, and one of about half its age; None: too few."""
+    usable = [state for state in states if state.step <= first_step - CAUSE_LEADS_BY]
+    if len(usable) < 2:
+        return None
+    before = usable[-1]
+    return before, min(usable[:-1], key=lambda state: abs(state.step - before.step / 2))
+
+
 def watch(
     lab: Lab,
     monitor: SpikeMonitor,
     steps: int,
     notice: Callable[[Alarm], None] = lambda alarm: None,
-) -> Incident:
-    """Train from scratch until an incident is confirmed.
+    start: Progress | None = None,
+) -> Incident | None:
+    """Train until an incident is confirmed; None if `steps` pass without one.
 
-    The state to rewind to is the newest snapshot at least 8 steps before the first alarm; `early`
-    is the one nearest to half of its age. `notice` is told of every alarm at once. Raises
-    `UserError` if `steps` pass without an incident.
+    From scratch, or from where `start` ends (its last state must be of its last step). `notice` is told of
+    every alarm at once.
     """
     rows: list[Row] = []
+    states: list[State] = []
+    if start is not None:
+        rows, states = list(start.rows), list(start.states)
+        lab.trainer.restore(states[-1].snapshot)
+        monitor.load_state_dict(start.monitor)
     alarms: list[Alarm] = []
     dismissed: list[Alarm] = []
-    ring: deque[State] = deque(maxlen=SNAPSHOTS_KEPT)
-    for row in lab.train(range(1, steps + 1)):
+    for row in lab.train(range(len(rows) + 1, steps + 1), watch=True, live=True):
         rows.append(row)
-        alarm = monitor.observe(row.step, row.result.loss_nats, row.result.grad_norm)
+        result = row.result
+        alarm = monitor.observe(row.step, result.loss_nats, result.grad_norm, result.update_rms)
         if alarm is not None:
             alarms.append(alarm)
             notice(alarm)
         if not alarms and row.step % SNAPSHOT_EVERY == 0:
-            ring.append(State(row.step, lab.trainer.snapshot(), lab.probe()))
+            states = [*states[1 - SNAPSHOTS_KEPT :], State(row.step, lab.trainer.snapshot(), lab.probe())]
         if not alarms or row.step < alarms[0].step + CONFIRM_AFTER:
             continue
-        usable = [state for state in ring if state.step <= alarms[0].step - CAUSE_LEADS_BY]
-        probe = lab.probe()
-        reason = _confirmation(alarms, probe, usable[-1] if usable else None)
-        if reason is None or len(usable) < 2:
+        around, probe = states_around(states, alarms[0].step), lab.probe()
+        reason = _confirmation(alarms, probe, around[0] if around else None)
+        if reason is None or around is None:
             dismissed.extend(alarms)
             alarms.clear()
             continue
-        before = usable[-1]
         return Incident(
             rows=tuple(rows),
             alarms=tuple(alarms),
@@ -75,14 +107,19 @@ def watch(
             confirmed_by=reason,
             confirmed_step=row.step,
             probe_nats=probe,
-            before=before,
-            early=min(usable[:-1], key=lambda state: abs(state.step - before.step / 2)),
+            before=around[0],
+            early=around[1],
             at_confirmation=State(row.step, lab.trainer.snapshot(), probe),
         )
-    raise UserError(
-        f"profile key spike: {steps} steps with the injection {lab.stream.injection!r} in batches "
-        f"{lab.stream.first} to {lab.stream.last} led to no confirmed incident "
-        f"({len(dismissed) + len(alarms)} alarms); raise spike.batches, at_step or steps"
+    return None
+
+
+def no_incident(lab: Lab, steps: int) -> UserError:
+    """What to say where an injection led to no incident."""
+    injection = lab.stream.injection
+    return UserError(
+        f"profile key spike: {steps} steps with the injection {injection.kind!r} from step {injection.first} "
+        "led to no confirmed incident; raise spike.batches, at_step or steps"
     )
 
 
