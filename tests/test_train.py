@@ -1,6 +1,7 @@
 """The trainer: exact after any kill, whatever the micro-batch, and honest about what it did."""
 
 import dataclasses
+import functools
 import os
 import shutil
 import signal
@@ -22,6 +23,7 @@ from x1_pretrain.errors import UserError
 from x1_pretrain.model import GPT
 from x1_pretrain.optim import build_optimizers
 from x1_pretrain.schedule import schedule_of
+from x1_pretrain.spikes import guard
 
 
 class KilledError(Exception):
@@ -303,8 +305,9 @@ def spike_at(monkeypatch, first: int, end: int):
 
 
 @pytest.fixture
-def long_spec(small_spec, change):
+def long_spec(small_spec, change, monkeypatch):
     """130 steps, so that the monitor, which needs 64, and a probe come before a spike."""
+    monkeypatch.setattr(guard, "SpikeMonitor", functools.partial(guard.SpikeMonitor, window=64))
     spec = change(small_spec, schedule=schedule_of(TRAIN, RECIPE, 130), eval_every=130)
     return change(spec, "train", checkpoint_every=20, adamw_lr=0.02, embedding_lr=0.02)
 

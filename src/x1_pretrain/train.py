@@ -281,8 +281,9 @@ def train(
                             f"{spec.run_id}: {spike}, after {MAX_REWINDS} rewinds; the last checkpoint is "
                             "kept, find the cause or set train.on_spike to observe"
                         )
-                    flagged = (spike.first_step - 1 - MARGIN_STEPS, spike.last_step + MARGIN_STEPS)
-                    first, end = (state.sequence(schedule.begin(max(0, step))) for step in flagged)
+                    # Up to the present step: the last flagged one need not be the last bad one.
+                    bad_steps = (spike.first_step - 1 - MARGIN_STEPS, state.step + MARGIN_STEPS)
+                    first, end = (state.sequence(schedule.begin(max(0, step))) for step in bad_steps)
                     tensors, saved = scratch.rewind_point(spike.first_step - REWIND_STEPS)
                     restore(tensors, model, optimizers)
                     state = state.rewound(saved, spike.as_record(state.branch, "rewind"), first, end)
