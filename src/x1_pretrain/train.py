@@ -226,16 +226,9 @@ def train(
                 clock = time.monotonic()
                 batch = batch_at(schedule.begin(state.step), schedule.sequences(state.step))
                 lr_scale = schedule.lr_scale(branch, state.step)
+                watching = monitor.vetoes, watch.look(state.step + 1)
                 result = train_step(
-                    loss_function,
-                    model,
-                    optimizers,
-                    batch,
-                    spec.train,
-                    lr_scale,
-                    used,
-                    vetoed=monitor.vetoes,
-                    look=watch.look(state.step + 1),
+                    loss_function, model, optimizers, batch, spec.train, lr_scale, used, *watching
                 )
                 took_s = time.monotonic() - clock
 

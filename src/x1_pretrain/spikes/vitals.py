@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from x1_pretrain.determinism import Used
-from x1_pretrain.model import GPT, Attention, rms_norm, rope_tables, rotate
+from x1_pretrain.embedding import rms_norm
+from x1_pretrain.model import GPT, Attention, rope_tables, rotate
 from x1_pretrain.optim import Muon
 
 PROBE_SEQUENCES = 4  # of the held-out batch, for attention logits and log Z
@@ -23,7 +24,7 @@ def group_of(name: str, parameter: Tensor) -> str:
         return "scalar"
     if name.startswith("head"):
         return "head"
-    return "embedding" if name.endswith(("embedding.weight", "positions.weight")) else "hidden"
+    return "embedding" if "embedding." in name else "hidden"
 
 
 @torch.no_grad()
@@ -98,7 +99,7 @@ def _largest_logit(attention: Attention, qkv: Tensor, model: GPT) -> Tensor:
     q, k = q.view(B, T, attention.n_head, -1), k.view(B, T, attention.n_kv_head, -1)
     if attention.qk_norm:
         q, k = rms_norm(q), rms_norm(k)
-    if model.positions is None:
+    if model.recipe.position == "rope":
         cos_TS, sin_TS = (table.to(qkv.device) for table in rope_tables(T, attention.head_size))
         q, k = rotate(q, cos_TS, sin_TS), rotate(k, cos_TS, sin_TS)
     k = k.repeat_interleave(attention.n_head // attention.n_kv_head, dim=2)
