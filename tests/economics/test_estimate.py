@@ -5,6 +5,7 @@ import pytest
 
 from tests.conftest import RECIPE
 from x1_pretrain.economics.estimate import LAB_RUNS, n_vocab_of, work_left, work_of
+from x1_pretrain.economics.preflight import Peak, Preflight
 from x1_pretrain.errors import UserError
 from x1_pretrain.run_spec import spec_of
 from x1_pretrain.study import Study, load_profile, load_study
@@ -119,6 +120,16 @@ def test_what_is_left_of_a_run_is_the_whole_less_what_is_done(tiny):
     )
     assert rest.evaluation_flops * 5 == whole.evaluation_flops * 3
     assert rest.checkpoint_bytes < whole.checkpoint_bytes and rest.fixed_s > rest.startup_s
+
+
+def test_a_run_that_has_all_its_evaluations_still_has_a_sum(tiny):
+    spec = spec_of(tiny, "X1", "train", "train")
+    rest = work_left(spec, "X1", 1024, step=spec.schedule.total_steps - 1, evaluated=99)
+    assert rest.evaluation_flops == 0 and rest.training_flops > 0
+    asked = Preflight(
+        (rest,), Peak(1e12, "a test"), 0.5, 1.0, "a test", tiny.profile.money.storage, 0.0, 0.0, 1.0
+    )
+    assert asked.evaluation_hours == 0 and asked.hours > asked.fixed_hours and asked.fits
 
 
 def test_unknown_model_lists_the_valid(tiny):

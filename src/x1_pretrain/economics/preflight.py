@@ -54,7 +54,7 @@ class Preflight:
     cap_usd: float
 
     def _compute_hours(self, flops: float) -> float:
-        if self.peak.flops_per_s is None:
+        if self.peak.flops_per_s is None or not flops:  # nothing left to evaluate, say
             return 0.0
         return estimate_run(flops, self.peak.flops_per_s, self.mfu, self.price_usd_per_hour).hours
 
