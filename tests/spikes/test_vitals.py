@@ -72,7 +72,7 @@ def test_update_sizes_are_those_of_the_weights_difference(optimizer):
 
     trained(look=look, optimizer=optimizer)
     vitals, moved = seen[-1]
-    for group, name in (("head", "head.weight"), ("embedding", "embedding.weight")):
+    for group, name in (("head", "head.weight"), ("embedding", "embedding.token.weight")):
         lr = TRAIN.adamw_lr
         assert vitals[f"update_rms.{group}"] == pytest.approx(moved[name] / lr, rel=1e-3)
         size = before[name].square().mean().sqrt().item()
