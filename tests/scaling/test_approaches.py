@@ -22,7 +22,7 @@ def test_on_clean_runs_all_methods_agree(many):
     C = np.geomspace(1e17, 1e19, 5)
     steps = Envelope(tuple(C), tuple(BESIROGLU.law.n_opt(C)), None)
     found = side_by_side(many, 1e9, steps)
-    assert found["N_opt"]["mark"] == "trustworthy: it lies among the sizes tried"
+    assert found["N_opt"]["mark"] == "trustworthy: its 95% interval lies among the sizes tried"
     for row in found["methods"]:
         assert row["reason"] is None
         assert row["a"] == pytest.approx(BESIROGLU.law.a, abs=0.03), row["method"]
@@ -46,6 +46,13 @@ def test_three_runs_have_one_trustworthy_size_and_reasons_for_the_rest(three_stu
     for key in KEYS:
         low, high = posterior["ci95"][key]
         assert low < posterior[key] < high
+
+
+def test_a_best_size_whose_interval_leaves_the_sizes_tried_is_uncertain(runs_of, quick):
+    N = np.array([5e6, 25e6, 100e6])
+    study = infer(runs_of(N, 1.35e17 / 6 / N, [4.2, 4.6, 4.3]), quick)  # opens downward: noise, not a bowl
+    mark = side_by_side(study, 1e9, None)["N_opt"]["mark"]
+    assert mark == "uncertain: its 95% interval reaches beyond the sizes tried"
 
 
 def test_an_optimum_outside_the_sizes_tried_is_not_called_trustworthy(runs_of, quick):

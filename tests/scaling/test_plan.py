@@ -58,7 +58,7 @@ def test_runs_give_intervals_and_the_next_run(command, monkeypatch: pytest.Monke
     assert found["next_run"]["most_telling"]["flops"] <= 1e18
     assert 0 < found["next_run"]["most_telling"]["shrink"] < 1
     text = command(*runs)
-    assert "(95% " in text and "tells most per FLOP" in text
+    assert "(95% " in text and "half as telling, for less" in text
 
 
 @pytest.mark.parametrize(

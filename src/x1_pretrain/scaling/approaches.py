@@ -34,10 +34,13 @@ def side_by_side(study: Study, target: float, envelope: Envelope | None) -> dict
 
 
 def n_opt_mark(study: Study) -> str:
-    """Whether the best size on the budget lies among the sizes tried."""
-    N, best = study.runs.N, float(np.median(study.posterior.law.n_opt(study.budget)))
+    """Whether the best size on the budget, with its whole interval, lies among the sizes tried."""
+    N, found = study.runs.N, interval(study.posterior.law.n_opt(study.budget))
+    best, (low, high) = found["median"], found["ci95"]
+    if N.min() <= low and high <= N.max():
+        return "trustworthy: its 95% interval lies among the sizes tried"
     if N.min() <= best <= N.max():
-        return "trustworthy: it lies among the sizes tried"
+        return "uncertain: its 95% interval reaches beyond the sizes tried"
     return f"extrapolation over {_beyond(best, N):.1f} decades of N"
 
 

@@ -57,5 +57,9 @@ def candidates(runs: Runs, posterior: Posterior, target: float, C: float) -> lis
 
 
 def best_per_flop(found: list[Candidate]) -> Candidate:
-    """The cheapest way to learn something; it may shrink little."""
-    return max(found, key=lambda candidate: candidate.gain_per_flop)
+    """Of the candidates with at least half of the best one's gain, the one that gains most per FLOP.
+
+    Without that bound it would be the cheapest run of all, which teaches next to nothing.
+    """
+    telling = [run for run in found if np.log(run.shrink) <= np.log(found[0].shrink) / 2]
+    return max(telling, key=lambda run: run.gain_per_flop)

@@ -186,7 +186,7 @@ def summary(plans: list[planner.Plan]) -> dict[str, Any]:
 
 
 def next_run(runs: Runs, posterior: Posterior, target: float, C: float) -> dict[str, Any]:
-    """The most telling run of at most C FLOPs, and the one that tells most per FLOP."""
+    """The most telling run of at most C FLOPs, and the best per FLOP of those half as telling."""
     found = candidates(runs, posterior, target, C)
     if not found:
         return {"refused": f"no run of the sizes tried costs less than {C:.3g} FLOPs"}

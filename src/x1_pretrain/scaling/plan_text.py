@@ -4,6 +4,8 @@ from typing import Any
 
 from x1_pretrain.scaling.prediction_text import count
 
+LITTLE = 0.95  # an interval that keeps more of its width than this has not learnt much
+
 
 def plan_text(content: dict[str, Any]) -> str:
     """Lines of text, without a newline at the end."""
@@ -49,12 +51,14 @@ def _next(advice: dict[str, Any]) -> list[str]:
     if "refused" in advice:
         return [f"No advice on the next run: {advice['refused']}"]
     lines = [f"To know D_opt({count(advice['target_N'])}) better, train next:"]
-    for name, words in (("most_telling", "tells most"), ("most_per_flop", "tells most per FLOP")):
+    for name, words in (("most_telling", "tells most"), ("most_per_flop", "half as telling, for less")):
         run = advice[name]
         lines.append(
             f"  {words}: N = {count(run['N'])}, D = {count(run['D'])}, {run['flops']:.2g} FLOPs; "
             f"the interval (in ln D) shrinks to {run['shrink']:.0%}"
         )
+    if advice["most_telling"]["shrink"] > LITTLE:
+        lines.append("  No run of this budget would tell much.")
     return lines
 
 
