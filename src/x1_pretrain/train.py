@@ -210,16 +210,9 @@ def train(
                 clock = time.monotonic()
                 batch = batch_at(schedule.begin(state.step), schedule.sequences(state.step))
                 lr_scale = schedule.lr_scale(branch, state.step)
+                eyes = (monitor.vetoes, watch.look(state.step + 1))
                 result = train_step(
-                    loss_function,
-                    model,
-                    optimizers,
-                    batch,
-                    spec.train,
-                    lr_scale,
-                    used,
-                    vetoed=monitor.vetoes,
-                    look=watch.look(state.step + 1),
+                    loss_function, model, optimizers, batch, spec.train, lr_scale, used, *eyes
                 )
                 took_s = time.monotonic() - clock
 
