@@ -226,8 +226,8 @@ def _state_branch(evidence: Evidence) -> Verdict:
     stale = evidence.update_rms is not None and evidence.update_rms >= ACTING_UPDATE_RMS
     if stale and clip is not None and _removed(clip, same) >= CLIP_CURES:
         rule = (
-            f"{where}; an update had an RMS of {evidence.update_rms:.1f} times its lr, and clipping the update "
-            f"removes {_removed(clip, same):.0%} of the damage"
+            f"{where}; an update had an RMS of {evidence.update_rms:.1f} times its lr, and clipping the "
+            f"update removes {_removed(clip, same):.0%} of the damage"
         )
         return _verdict("adam_second_moment", None, rule, evidence)
     if not other.spikes and other.excess_nats < same.excess_nats / 2:
