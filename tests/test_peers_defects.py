@@ -85,11 +85,11 @@ def record_steps(monkeypatch, kill_at=None):
     """The sequences that each step of the trainer is given, as lists; step number `kill_at` dies."""
     original, read = trainer.train_step, []
 
-    def recording(loss_function, model, optimizers, batch, *rest, **named):
+    def recording(loss_function, model, optimizers, batch, *rest):
         if len(read) == kill_at:
             raise KilledError
         read.append(batch.tolist())
-        return original(loss_function, model, optimizers, batch, *rest, **named)
+        return original(loss_function, model, optimizers, batch, *rest)
 
     monkeypatch.setattr(trainer, "train_step", recording)
     return read
@@ -203,8 +203,8 @@ def test_a_resumed_run_raises_the_alarms_of_an_undisturbed_one(plain_spec, chang
     bad = TrainLoader(Tokens(tokens_dir), T, BATCH, seed=0).batch(spike - 1).tolist()
     original = trainer.train_step
 
-    def spiking(loss_function, model, optimizers, batch, *rest, **named):
-        result = original(loss_function, model, optimizers, batch, *rest, **named)
+    def spiking(loss_function, model, optimizers, batch, *rest):
+        result = original(loss_function, model, optimizers, batch, *rest)
         rise = 9.0 if batch.tolist() == bad else 0.0
         return dataclasses.replace(result, loss_nats=result.loss_nats + rise)
 

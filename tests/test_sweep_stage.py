@@ -25,8 +25,9 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     spec.loader.exec_module(module)
     trained: list[tuple[int, str]] = []
 
-    def train(spec, tokens, uri, experiment, deliver):
+    def train(spec, tokens, uri, experiment, deliver, since_s):
         trained.append((spec.seed, spec.output))
+        assert (since_s is None) == (len(trained) > 1), "the start of the process is charged once"
         deliver(SimpleNamespace(run_id=spec.run_id, seed=spec.seed))
 
     monkeypatch.setattr(module, "train", train)

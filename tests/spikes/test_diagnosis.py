@@ -120,6 +120,13 @@ def test_numbers_that_are_not_finite_again_are_numeric_unless_the_lr_is_to_blame
     assert diagnose(dataclasses.replace(blown, reproduced=False)).subtype == "not_reproducible"
 
 
+def test_a_mild_stale_moment_is_told_by_its_updates():
+    """Its loss may not spike on other batches, but no healthy second moment makes such an update."""
+    mild = dataclasses.replace(STALE_MILD, same=arm(2.7, 2.60), other_batches=arm(2.6, 2.46))
+    assert diagnose(mild).cause == "adam_second_moment"
+    assert diagnose(dataclasses.replace(mild, update_rms=0.5)).cause == "interaction"
+
+
 def test_a_lr_that_climbs_is_a_restarted_warm_up():
     assert diagnose(dataclasses.replace(LR, lr_rises=8)).subtype == "restarted_warmup"
 

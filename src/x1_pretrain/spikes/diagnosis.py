@@ -222,22 +222,29 @@ def _state_branch(evidence: Evidence) -> Verdict:
     if same.excess_nats <= BENIGN_PROBE_NATS:
         rule = f"{where} and the probe loss rose by {same.excess_nats:.2f} nats only"
         return _verdict("benign", "no_damage", rule, evidence)
+    clip = evidence.update_clip
+    stale = evidence.update_rms is not None and evidence.update_rms >= ACTING_UPDATE_RMS
+    if stale and clip is not None and _removed(clip, same) >= CLIP_CURES:
+        rule = (
+            f"{where}; an update had an RMS of {evidence.update_rms:.1f} times its lr, and clipping the "
+            f"update removes {_removed(clip, same):.0%} of the damage"
+        )
+        return _verdict("adam_second_moment", None, rule, evidence)
     if not other.spikes and other.excess_nats < same.excess_nats / 2:
         rule = f"{where}, and other batches from the same state do not spike"
         return _verdict("interaction", None, rule, evidence)
     raised = evidence.lr_highest > LR_RAISED
-    clip, trusted = evidence.update_clip, evidence.trusted_lr if raised else evidence.lower_lr
+    trusted = evidence.trusted_lr if raised else evidence.lower_lr
     if clip is None or trusted is None:
         rule = f"{where} and other batches spike too; the deciding arms were not run"
         return _verdict("undetermined", "missing_arm", rule, evidence)
     clip_removes, trusted_removes = _removed(clip, same), _removed(trusted, same)
     lower_leaves = 1 - _removed(evidence.lower_lr or trusted, same)
-    stale = evidence.update_rms is not None and evidence.update_rms >= ACTING_UPDATE_RMS
     numbers = (
         f"{where} and other batches spike too; clipping the update removes {clip_removes:.0%} of "
         f"the damage, {'the lr of before' if raised else 'a quarter of the lr'} {trusted_removes:.0%}"
     )
-    if clip_removes >= CLIP_CURES and (lower_leaves >= LOWER_LR_LEAVES or stale):
+    if clip_removes >= CLIP_CURES and lower_leaves >= LOWER_LR_LEAVES:
         return _verdict("adam_second_moment", None, numbers, evidence)
     if clip_removes < CLIP_NO_HELP and trusted_removes >= TRUSTED_LR_CURES:
         return _verdict("lr_too_high", _lr_subtype(evidence), numbers, evidence)
