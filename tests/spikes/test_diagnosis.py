@@ -6,7 +6,8 @@ import math
 import pytest
 
 from x1_pretrain.spikes import calibration
-from x1_pretrain.spikes.diagnosis import Arm, DataEvidence, Evidence, diagnose
+from x1_pretrain.spikes.diagnosis import diagnose
+from x1_pretrain.spikes.evidence import Arm, DataEvidence, Evidence
 
 BASE = 2.42  # nats: loss and probe before the incident, in a byte model of 388,416 parameters
 

@@ -7,8 +7,8 @@ import pytest
 
 from tests.conftest import RECIPE, TRAIN
 from x1_pretrain.errors import UserError
+from x1_pretrain.spikes.agreement import PREDICTIONS
 from x1_pretrain.spikes.data_tests import is_repetitive
-from x1_pretrain.spikes.diagnosis import PREDICTIONS
 from x1_pretrain.spikes.injections import KINDS, LR_FACTOR, RARE_POSITIONS, Injection
 from x1_pretrain.study import SpikeChoice
 

@@ -14,8 +14,8 @@ from x1_pretrain.deliverables.markdown import parse_markdown
 from x1_pretrain.deliverables.schemas import check_value
 from x1_pretrain.errors import UserError
 from x1_pretrain.spikes.advice import CAUSES, PREVENTION
+from x1_pretrain.spikes.agreement import PREDICTIONS
 from x1_pretrain.spikes.arrays import log_csv, npz, token_counts
-from x1_pretrain.spikes.diagnosis import PREDICTIONS
 from x1_pretrain.spikes.document import document
 from x1_pretrain.spikes.incident import run_incident
 from x1_pretrain.spikes.markdown import code, number, table

@@ -12,7 +12,7 @@ from x1_pretrain.spikes.data_tests import (
     duplicate_share,
     z_scores,
 )
-from x1_pretrain.spikes.diagnosis import DataEvidence
+from x1_pretrain.spikes.evidence import DataEvidence
 from x1_pretrain.spikes.lab import Lab, State
 from x1_pretrain.spikes.monitor import robust_scale
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from x1_pretrain.spikes.diagnosis import SUSPECT_DELTA
+from x1_pretrain.spikes.evidence import SUSPECT_DELTA
 from x1_pretrain.spikes.lab import Lab, State
 from x1_pretrain.spikes.monitor import robust_scale
 

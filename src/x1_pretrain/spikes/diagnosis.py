@@ -5,24 +5,12 @@ model; a cause is named only if its own arms say so, and `undetermined` is a val
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
 
+from x1_pretrain.spikes.agreement import agreement
 from x1_pretrain.spikes.calibration import confidence
+from x1_pretrain.spikes.evidence import SUSPECT_DELTA, Arm, Cause, DataEvidence, Evidence
 
-Cause = Literal[
-    "dataset_corruption",
-    "rare_token",
-    "adam_second_moment",
-    "lr_too_high",
-    "interaction",
-    "numeric",
-    "benign",
-    "undetermined",
-]
-
-SUSPECT_DELTA = 6.0  # robust sd above the control batches, forward only
 DATA_TEST_Z = 6.0
 REPEATED_FRACTION = 0.25  # of a batch's windows, above what normal batches have
 BENIGN_PROBE_NATS = 0.1  # damage below this is none
@@ -36,74 +24,6 @@ REST_WITHIN_SD = 2.0
 DUPLICATE_SHARE = 0.25  # of a batch's windows, read before in the run
 LR_RAISED = 1.5  # over the lr of before: an event of the schedule
 WARMUP_RISES = 3  # a warm-up rises at several steps in a row, a changed setting at one
-
-
-@dataclass(frozen=True)
-class Arm:
-    """One replay. Losses in nats; the probe is the mean loss on fixed held-out batches."""
-
-    spikes: bool
-    peak_loss_nats: float
-    probe_before_nats: float
-    probe_peak_nats: float
-
-    @property
-    def excess_nats(self) -> float:
-        """Damage to the weights; infinite if the probe was not finite."""
-        excess = self.probe_peak_nats - self.probe_before_nats
-        return math.inf if math.isnan(excess) else max(excess, 0.0)
-
-
-@dataclass(frozen=True)
-class Reproduction:
-    """Whether a replay gave the run's numbers again, within what two replays differ by."""
-
-    reproduced: bool
-    bit_for_bit: bool
-    largest_difference_nats: float
-    tolerance_nats: float
-
-
-@dataclass(frozen=True)
-class DataEvidence:
-    """Tests on the tokens of the worst suspect batch; z in robust sd of normal batches."""
-
-    unigram_kl_z: float = 0.0
-    bigram_nll_z: float = 0.0
-    zlib_z: float = 0.0
-    repeated_fraction: float = 0.0
-    repeated_fraction_normal: float = 0.0
-    rare_target_share: float = 0.0
-    rare_loss_share: float = 0.0
-    rest_loss_z: float | None = None  # loss on the tokens that are not rare, against controls
-    outside_share: float = 0.0  # ids that the vocabulary does not have
-    duplicate_share: float = 0.0  # windows that the run read before
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """All that the rule looks at. None: that arm was not run, and counts for nothing.
-
-    `delta_before` and `delta_early`: the worst suspect batch's loss in robust sd above the control
-    batches, on the weights just before the spike and on much earlier ones, without any update.
-    `lr_highest`: of the steps around the spike, over the lr of before; `lr_rises`: steps at which it rose.
-    """
-
-    nonfinite: bool
-    reproduced: bool | None
-    delta_before: float | None
-    delta_early: float | None
-    lr_highest: float = 1.0
-    lr_rises: int = 0
-    same: Arm | None = None
-    other_batches: Arm | None = None
-    other_state: Arm | None = None
-    lower_lr: Arm | None = None
-    trusted_lr: Arm | None = None
-    update_clip: Arm | None = None
-    masked_rare: Arm | None = None
-    update_rms: float | None = None
-    data: DataEvidence = field(default_factory=DataEvidence)
 
 
 @dataclass(frozen=True)
@@ -253,58 +173,5 @@ def _state_branch(evidence: Evidence) -> Verdict:
 
 def _verdict(cause: Cause, subtype: str | None, rule: str, evidence: Evidence) -> Verdict:
     """Count, among the arms that were run, those that came out as the cause predicts."""
-    predicted = PREDICTIONS[cause]
-    seen = _observations(evidence)
-    judged = [name for name in predicted if seen.get(name) is not None]
-    agreeing = sum(seen[name] == predicted[name] for name in judged)
-    return Verdict(cause, subtype, rule, agreeing, len(judged), confidence(cause, len(judged) - agreeing))
-
-
-def _observations(evidence: Evidence) -> dict[str, bool | None]:
-    def spikes(arm: Arm | None) -> bool | None:
-        return None if arm is None else arm.spikes
-
-    def high(delta: float | None) -> bool | None:
-        return None if delta is None else delta > SUSPECT_DELTA
-
-    return {
-        "reproduced": evidence.reproduced,
-        "same": spikes(evidence.same),
-        "other_batches": spikes(evidence.other_batches),
-        "other_state": spikes(evidence.other_state),
-        "lower_lr": spikes(evidence.lower_lr),
-        "trusted_lr": spikes(evidence.trusted_lr),
-        "masked_rare": spikes(evidence.masked_rare),
-        "update_clip": spikes(evidence.update_clip),
-        "high_before": high(evidence.delta_before),
-        "high_early": high(evidence.delta_early),
-    }
-
-
-# What each cause predicts of the tests; a test it says nothing about is not counted.
-_BAD_BATCH = {
-    "reproduced": True,
-    "same": True,
-    "other_batches": False,
-    "other_state": True,
-    "lower_lr": True,
-    "high_before": True,
-    "high_early": True,
-}
-_BAD_STATE = {
-    "reproduced": True,
-    "same": True,
-    "other_batches": True,
-    "other_state": False,
-    "high_before": False,
-}
-PREDICTIONS: Mapping[Cause, Mapping[str, bool]] = {
-    "dataset_corruption": _BAD_BATCH,
-    "rare_token": {**_BAD_BATCH, "masked_rare": False},
-    "adam_second_moment": {**_BAD_STATE, "update_clip": False},
-    "lr_too_high": {**_BAD_STATE, "trusted_lr": False, "update_clip": True},
-    "interaction": {"reproduced": True, "same": True, "other_batches": False, "other_state": False},
-    "numeric": {},
-    "benign": {"reproduced": True, "other_batches": False},
-    "undetermined": {},
-}
+    agreeing, judged = agreement(cause, evidence)
+    return Verdict(cause, subtype, rule, agreeing, judged, confidence(cause, judged - agreeing))

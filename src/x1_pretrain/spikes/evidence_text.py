@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from x1_pretrain.spikes.diagnosis import SUSPECT_DELTA
+from x1_pretrain.spikes.evidence import SUSPECT_DELTA
 from x1_pretrain.spikes.markdown import code, number, table
 
 TEST_NAMES = {

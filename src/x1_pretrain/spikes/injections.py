@@ -13,7 +13,7 @@ import numpy as np
 from x1_pretrain.config import Train
 from x1_pretrain.errors import UserError
 from x1_pretrain.shape import Recipe
-from x1_pretrain.spikes.diagnosis import Cause
+from x1_pretrain.spikes.evidence import Cause
 
 Fault = Literal["stale_moment", "bit_flip", "nan_gradient"]
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from x1_pretrain.spikes.batch_evidence import BatchEvidence, examine
 from x1_pretrain.spikes.cross_evaluation import CrossEvaluation, cross_evaluate
 from x1_pretrain.spikes.data_tests import Corpus
-from x1_pretrain.spikes.diagnosis import Evidence, Reproduction, Verdict, diagnose
+from x1_pretrain.spikes.diagnosis import Verdict, diagnose
+from x1_pretrain.spikes.evidence import Evidence, Reproduction
 from x1_pretrain.spikes.lab import Lab, Row, State
 from x1_pretrain.spikes.monitor import SpikeMonitor
 from x1_pretrain.spikes.replays import Replay, reproduction, run_arms, trusted_lr_scale

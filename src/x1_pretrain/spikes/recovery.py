@@ -9,7 +9,7 @@ import math
 import statistics
 from dataclasses import dataclass
 
-from x1_pretrain.spikes.diagnosis import Cause
+from x1_pretrain.spikes.evidence import Cause
 from x1_pretrain.spikes.investigation import Investigation
 from x1_pretrain.spikes.lab import AS_IT_WAS, Lab, Row, State, Treatment
 from x1_pretrain.spikes.replays import LR_DIVISOR

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from x1_pretrain.spikes.cross_evaluation import CONTROL_SD_FLOOR_NATS, OTHER_AHEAD, control_losses
-from x1_pretrain.spikes.diagnosis import Arm, Reproduction
+from x1_pretrain.spikes.evidence import Arm, Reproduction
 from x1_pretrain.spikes.lab import AS_IT_WAS, Lab, Row, State, Treatment
 from x1_pretrain.spikes.monitor import robust_scale
 
