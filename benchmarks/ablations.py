@@ -20,7 +20,7 @@ from ablation.document import document
 from ablation.plan import Plan, Planned, Values, load_plan, rows
 from ablation.queue import commit_to_run_on, drain, finished, put, states
 from ablation.runs import commit_with_runs, read_runs, values_of
-from ruamel.yaml import YAML, YAMLError
+from settings import setting
 
 from x1_pretrain.deliverables.files import write_text
 from x1_pretrain.errors import UserError, exit_on_user_error
@@ -55,17 +55,6 @@ def best_trial(row: str, tried: dict[str, tuple[Planned, Values]], commit: str) 
     if not losses:
         raise UserError(f"{row}: every run of its tuning failed; see `dvc queue logs {next(iter(tried))}`")
     return tried[min(losses, key=losses.__getitem__)][1]
-
-
-def setting(text: str) -> tuple[str, object]:
-    """KEY=VALUE of the command line, the value read as YAML."""
-    key, equals, value = text.partition("=")
-    try:
-        if equals:
-            return key, YAML(typ="safe", pure=True).load(value)
-    except YAMLError:
-        pass
-    raise UserError(f"--set {text}: expected KEY=VALUE, such as train.muon_lr=0.02")
 
 
 @exit_on_user_error

@@ -22,6 +22,7 @@ from contest.plan import Plan, parser_of, plan_of, terms_of
 from contest.processes import Side
 from contest.terms import Data, Terms
 from contest.verdict import alternate, best_of, ratios, shortest
+from settings import with_recipe
 from shards import CACHE, folder_for
 
 from x1_pretrain.determinism import cpu_name
@@ -35,7 +36,7 @@ NANOCHAT_DTYPE = {"bf16": "bfloat16", "fp32": "float32"}
 @exit_on_user_error
 def main(argv: list[str] | None = None) -> None:
     options = parser_of(__doc__).parse_args(argv)
-    study, plan = study_from(options.config), plan_of(options)
+    study, plan = with_recipe(study_from(options.config), options.set), plan_of(options)
     terms = terms_of(options, study, folder_for(options, study))
     spec_for(on_terms(study, terms), plan.horizons)  # a horizon that cannot be is refused before any compute
     with tempfile.TemporaryDirectory(prefix="time-to-loss-") as name:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from settings import setting
 from shards import add_options
 
 from contest.terms import Terms
@@ -40,8 +41,8 @@ class Size:
 FULL = Size("4,128,4", 16, 131072)
 QUICK = Size("1,32,2", 4, 8192)
 PLANS = {
-    "nanogpt": Plan(800, (1e-3, 3e-3, 6e-3), (60, 80, 100, 130, 160), timed_steps=10),
-    "nanochat": Plan(235, (1.0, 3.0, 6.0, 10.0, 16.0), (80, 120, 160, 200, 235), timed_steps=10),
+    "nanogpt": Plan(800, (1e-3, 3e-3, 6e-3), (100, 117, 123, 130, 145), timed_steps=10),
+    "nanochat": Plan(235, (1.0, 3.0, 6.0, 10.0, 16.0), (145, 155, 165, 180, 235), timed_steps=10),
 }
 QUICK_PLANS = {
     "nanogpt": Plan(12, (3e-3,), (10, 15), timed_steps=2),
@@ -55,6 +56,10 @@ def parser_of(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--peer-kind", choices=PLANS, required=True)
     add_options(parser, vocab=4096)
     parser.add_argument("--config", default="tiny", help="our recipe and rule: a profile, or a file of one")
+    help_set = "of our recipe, e.g. recipe.bigram_rows=16384; may be given again"
+    parser.add_argument(
+        "--set", type=setting, action="append", default=[], metavar="KEY=VALUE", help=help_set
+    )
     parser.add_argument("--shape", help=f"n_layer,d_model,n_head (default: {FULL.shape})")
     parser.add_argument("--seq-len", type=int, default=256, help="tokens of a sequence (default: 256)")
     parser.add_argument("--batch", type=int, help=f"sequences of a step (default: {FULL.batch})")
