@@ -11,10 +11,10 @@ import pytest
 from tests.spikes.reference import reference
 from x1_pretrain.errors import UserError
 from x1_pretrain.spikes.analyse import as_json, as_text, main, reading, report
-from x1_pretrain.spikes.log_episode import lasting_rise
-from x1_pretrain.spikes.log_monitor import SpikeScore
-from x1_pretrain.spikes.log_points import Point
-from x1_pretrain.spikes.log_spikes import analyse
+from x1_pretrain.spikes.logs.episode import lasting_rise
+from x1_pretrain.spikes.logs.found import analyse
+from x1_pretrain.spikes.logs.monitor import SpikeScore
+from x1_pretrain.spikes.logs.points import Point
 
 
 def log(n: int = 300, changes: dict[int, tuple[float, float]] | None = None, stop: int | None = None):

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from x1_pretrain.errors import UserError, exit_on_user_error
-from x1_pretrain.spikes.log_formats import open_log
-from x1_pretrain.spikes.log_spikes import Analysis, Spike, analyse
-from x1_pretrain.spikes.log_traps import notes
+from x1_pretrain.spikes.logs.formats import open_log
+from x1_pretrain.spikes.logs.found import Analysis, Spike, analyse
+from x1_pretrain.spikes.logs.traps import notes
 
 Family = Literal["benign outlier", "numeric", "restart or schedule", "undetermined"]
 

@@ -5,7 +5,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal
 
-from x1_pretrain.spikes.log_points import Point
+from x1_pretrain.spikes.logs.points import Point
 
 Shape = Literal["grad-norm-led", "instantaneous", "gradual", "grad-norm-only", "downward", "not-finite"]
 Outcome = Literal["transparent", "self-recovering", "new-level", "fatal", "unfinished"]

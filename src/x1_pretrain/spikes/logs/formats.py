@@ -8,10 +8,10 @@ import re
 from pathlib import Path
 
 from x1_pretrain.errors import UserError
-from x1_pretrain.spikes.log_json import json_log
-from x1_pretrain.spikes.log_lines import LINE_FORMATS, format_of, lines
-from x1_pretrain.spikes.log_points import Log, open_text
-from x1_pretrain.spikes.log_tables import column_of, table
+from x1_pretrain.spikes.logs.json_records import json_log
+from x1_pretrain.spikes.logs.lines import LINE_FORMATS, format_of, lines
+from x1_pretrain.spikes.logs.points import Log, open_text
+from x1_pretrain.spikes.logs.tables import column_of, table
 
 HEAD_CHARACTERS = 1 << 16  # enough to tell a format
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from x1_pretrain.errors import UserError
-from x1_pretrain.spikes.log_formats import open_log
-from x1_pretrain.spikes.log_points import is_field, number
-from x1_pretrain.spikes.log_traps import Corrector, norms_are_scaled
+from x1_pretrain.spikes.logs.formats import open_log
+from x1_pretrain.spikes.logs.points import is_field, number
+from x1_pretrain.spikes.logs.traps import Corrector, norms_are_scaled
 
 NANOGPT = """number of parameters: 123.59M
 step 0: train loss 10.9898, val loss 10.9876

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from x1_pretrain.errors import UserError
-from x1_pretrain.spikes.log_points import NAMES, Log, Point, is_field, open_text, point_of
+from x1_pretrain.spikes.logs.points import NAMES, Log, Point, is_field, open_text, point_of
 
 PIECE_CHARACTERS = 1 << 16
 RECORD_CHARACTERS = 1 << 20  # no record of a log is longer

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from x1_pretrain.spikes.log_points import Point, open_text, point_of
+from x1_pretrain.spikes.logs.points import Point, open_text, point_of
 
 WRAPPED_LINES = 12  # a record that a terminal wrapped has no more
 NUMBER = r"([-+]?(?:nan|inf(?:inity)?|(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?))"

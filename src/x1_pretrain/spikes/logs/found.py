@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from x1_pretrain.spikes.log_episode import (
+from x1_pretrain.spikes.logs.episode import (
     ACT_FLAGS,
     ACT_WITHIN,
     CALM_POINTS,
@@ -20,9 +20,9 @@ from x1_pretrain.spikes.log_episode import (
     Spike,
     describe,
 )
-from x1_pretrain.spikes.log_monitor import FewMonitor, SpikeScore
-from x1_pretrain.spikes.log_points import Point
-from x1_pretrain.spikes.log_traps import Corrector, norms_are_scaled
+from x1_pretrain.spikes.logs.monitor import FewMonitor, SpikeScore
+from x1_pretrain.spikes.logs.points import Point
+from x1_pretrain.spikes.logs.traps import Corrector, norms_are_scaled
 from x1_pretrain.spikes.monitor import Alarm, SpikeMonitor
 
 KEPT = 1000  # spikes described; more are counted only

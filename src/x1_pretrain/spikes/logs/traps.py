@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from x1_pretrain.spikes.log_points import Point
+from x1_pretrain.spikes.logs.points import Point
 
 # Norms before clipping of healthy language models are between 0.01 and 20. A larger median that comes with a
 # loss scale is the scaled one.

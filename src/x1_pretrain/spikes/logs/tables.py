@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from x1_pretrain.errors import UserError
-from x1_pretrain.spikes.log_points import NAMES, Log, Point, is_field, number, open_text, plain, point_of
+from x1_pretrain.spikes.logs.points import NAMES, Log, Point, is_field, number, open_text, plain, point_of
 
 LONG = {"metric": ("key", "metric", "metric_key", "name"), "value": ("value",)}
 
