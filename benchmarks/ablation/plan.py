@@ -29,8 +29,8 @@ WHEN_ON = {
 }
 TUNED = {  # a comparison of optimizers is fair only if each has an lr of its own
     "optimizer-adamw": {
-        "train.adamw_lr": (0.001, 0.002, 0.004, 0.008, 0.016),
-        "train.embedding_lr": (0.005, 0.01, 0.02),
+        "train.adamw_lr": (0.004, 0.008, 0.016, 0.032, 0.064),
+        "train.embedding_lr": (0.01, 0.02, 0.04),
     }
 }
 TUNING_SEED = 1000  # not one of the paired seeds 0, 1, 2, ...
