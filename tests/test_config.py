@@ -68,7 +68,7 @@ def test_the_committed_study_loads(study: Path):
         (paths.PARAMS, "logit_softcap: null", "logit_softcap: 0", "softcap: 0 is not a finite number above"),
         (paths.PARAMS, "z_loss: null", "z_loss: -1.0e-04", "z_loss: -0.0001 is not a finite number above 0"),
         (paths.PARAMS, "z_loss: null", "z_loss: false", "z_loss: expected a number, found False"),
-        (paths.PARAMS, "  mup: false", "  mup: null", "recipe.mup: expected true or false, found None"),
+        (paths.PARAMS, "  mup: true", "  mup: null", "recipe.mup: expected true or false, found None"),
         (TINY, "non_finite: ", "non_finite: ignore  # ", "choose one of stop, skip, rewind"),
         (TINY, "attention: ", "attention: triton  # ", "choose one of auto, sdpa, flash, flex"),
         (

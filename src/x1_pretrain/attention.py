@@ -17,6 +17,21 @@ from x1_pretrain.errors import UserError
 
 Library = Literal["sdpa", "flash", "flex"]
 Mask = Tensor | BlockMask | int | None
+ROPE_BASE = 10_000.0
+
+
+def rope_tables(seq_len: int, head_size: int) -> tuple[Tensor, Tensor]:
+    """cos and sin of the rotation angles, each [seq_len, head_size / 2] (Su et al. 2021, eq. 15)."""
+    frequency = ROPE_BASE ** (-torch.arange(0, head_size, 2, dtype=torch.float32) / head_size)
+    angle = torch.outer(torch.arange(seq_len, dtype=torch.float32), frequency)
+    return angle.cos(), angle.sin()
+
+
+def rotate(x_BTHS: Tensor, cos_TS: Tensor, sin_TS: Tensor) -> Tensor:
+    """Rotate pairs (first half, second half) of the head dimension by position."""
+    cos, sin = cos_TS[:, None, :].to(x_BTHS.dtype), sin_TS[:, None, :].to(x_BTHS.dtype)
+    first, second = x_BTHS.chunk(2, dim=-1)
+    return torch.cat((first * cos + second * sin, second * cos - first * sin), dim=-1)
 
 
 def available(attention: str) -> str | None:

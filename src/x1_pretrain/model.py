@@ -14,13 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from x1_pretrain.attention import Library, Mask, Window, attend, available
+from x1_pretrain.attention import Library, Mask, Window, attend, available, rope_tables, rotate
 from x1_pretrain.cross_entropy import Reduction, linear_cross_entropy, softcapped
 from x1_pretrain.embedding import Embedding, rms_norm
 from x1_pretrain.errors import UserError
 from x1_pretrain.shape import ModelShape, Recipe, mlp_width
 
-ROPE_BASE = 10_000.0
 EMBEDDING_STD = 0.02  # of every look-up table, whatever the width
 MUP_HEAD_SIZE = 64  # with muP, attention is scaled as without it at this head size
 
@@ -33,20 +32,6 @@ SCALARS = {
     "first_value_share": 0.5,
     "value_embedding_scale": 1.0,
 }
-
-
-def rope_tables(seq_len: int, head_size: int) -> tuple[Tensor, Tensor]:
-    """cos and sin of the rotation angles, each [seq_len, head_size / 2] (Su et al. 2021, eq. 15)."""
-    frequency = ROPE_BASE ** (-torch.arange(0, head_size, 2, dtype=torch.float32) / head_size)
-    angle = torch.outer(torch.arange(seq_len, dtype=torch.float32), frequency)
-    return angle.cos(), angle.sin()
-
-
-def rotate(x_BTHS: Tensor, cos_TS: Tensor, sin_TS: Tensor) -> Tensor:
-    """Rotate pairs (first half, second half) of the head dimension by position."""
-    cos, sin = cos_TS[:, None, :].to(x_BTHS.dtype), sin_TS[:, None, :].to(x_BTHS.dtype)
-    first, second = x_BTHS.chunk(2, dim=-1)
-    return torch.cat((first * cos + second * sin, second * cos - first * sin), dim=-1)
 
 
 @dataclass(frozen=True)
@@ -245,9 +230,15 @@ class GPT(nn.Module):
                 run = partial(checkpoint, block, use_reentrant=False, preserve_rng_state=False)
             x_BTD, v_BTKS = run(x_BTD, sequence, first_v_BTKS)
             first_v_BTKS = v_BTKS if first_v_BTKS is None else first_v_BTKS
+        return self.readout(x_BTD)
+
+    def readout(self, x_BTD: Tensor) -> Tensor:
+        """What the head reads of what the last block leaves.
+
+        A tied head trains at the embedding's lr, so that muP's factor is on what it reads (table 8); an
+        untied one has it on its lr and its start (table 3). Adam makes the two the same.
+        """
         x_BTD = rms_norm(x_BTD)
-        # A tied head trains at the embedding's lr, so that muP's factor is on what it reads (table 8); an
-        # untied one has it on its lr and its start (table 3). Adam makes the two the same.
         return x_BTD * self.mup_scale if self.recipe.mup and self.recipe.tied_head else x_BTD
 
     def N(self) -> int:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -63,10 +63,6 @@ class GPT2Tokenizer:
         """`encode` as uint16 [tokens], without a list of Python integers in between."""
         ids = self._encoding.encode_to_numpy(text, disallowed_special=())
         return ids.astype(np.uint16)
-
-    def encode_batch(self, texts: Iterable[str]) -> list[np.ndarray]:
-        """`encode_array` of each text."""
-        return [self.encode_array(text) for text in texts]
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Text of ids; bytes that are not UTF-8 (a cut character) become U+FFFD."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from x1_pretrain.cross_entropy import softcapped
-from x1_pretrain.embedding import LOOKS_BACK, rms_norm
+from x1_pretrain.embedding import LOOKS_BACK
 from x1_pretrain.model import GPT, Sequence
 
 
@@ -71,8 +71,7 @@ def read(model: GPT, tokens_BT: Tensor, cache: KVCache) -> Tensor:
     for block, layer in zip(model.blocks, cache.layers, strict=True):
         x_BTD, v_BTKS = block(x_BTD, replace(sequence, remember=layer.extend), first_v_BTKS)
         first_v_BTKS = v_BTKS if first_v_BTKS is None else first_v_BTKS
-    x_BTD = rms_norm(x_BTD)
-    return x_BTD * model.mup_scale if model.recipe.mup and model.recipe.tied_head else x_BTD
+    return model.readout(x_BTD)
 
 
 def logits_of(model: GPT, x_BTD: Tensor) -> Tensor:

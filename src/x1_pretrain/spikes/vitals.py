@@ -10,9 +10,10 @@ from collections import defaultdict
 import torch
 from torch import Tensor
 
+from x1_pretrain.attention import rope_tables, rotate
 from x1_pretrain.determinism import Used
 from x1_pretrain.embedding import rms_norm
-from x1_pretrain.model import GPT, Attention, rope_tables, rotate
+from x1_pretrain.model import GPT, Attention
 from x1_pretrain.optim import Muon
 
 PROBE_SEQUENCES = 4  # of the held-out batch, for attention logits and log Z
