@@ -10,6 +10,7 @@ from x1_pretrain.scaling.law import Law
 from x1_pretrain.scaling.posterior import Posterior, Sampling
 
 
+@pytest.mark.slow
 def test_the_quick_table_has_every_cell_and_no_cell_fails_badly(capsys: pytest.CaptureFixture[str]):
     coverage.main(["--quick"])
     result = json.loads(capsys.readouterr().out)
