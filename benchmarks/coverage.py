@@ -1,11 +1,12 @@
 """Do the 95% intervals of the scaling law hold what they promise? Simulated, as one JSON line.
 
-    python benchmarks/coverage.py              200 repeats of each cell, about ten minutes on one core
+    python benchmarks/coverage.py              200 repeats of each cell, a quarter of an hour on one core
     python benchmarks/coverage.py --quick      8 repeats: shows that everything runs
 
 For each known law and each design of runs: losses with 0.5% noise, the posterior of the project, and whether
-its interval contains the truth. `from_prior` draws the laws and the noise from the prior itself, which a
-right sampler must cover at 95% whatever the design (Talts et al. 2018).
+its interval contains the truth. The noise is independent or, in designs with several runs of a size, to 70%
+of its variance shared by them. `from_prior` draws the laws and the noise from the prior itself, which a right
+sampler must cover at 95% whatever the design (Talts et al. 2018).
 """
 
 import argparse
@@ -26,6 +27,7 @@ from x1_pretrain.scaling.published import BESIROGLU, HOFFMANN
 from x1_pretrain.scaling.runs import Runs
 
 SIGMA = 0.005
+RHO = 0.7  # share of sigma^2 that runs of one size have in common, where errors are shared
 TARGET = 1e9  # parameters
 HELD_OUT = 2.5  # the predicted run costs so many times the budget
 QUANTITIES = ("D_opt_1B", "E", "alpha", "beta", "N_opt", "held_out_loss")
@@ -71,18 +73,46 @@ def twenty_five(place: Place) -> tuple[np.ndarray, np.ndarray]:
     return _grid(place, np.geomspace(0.1, 10, 5), np.geomspace(place.sizes[0], place.sizes[-1], 5))
 
 
+def five_with_branches(place: Place) -> tuple[np.ndarray, np.ndarray]:
+    """Five sizes, each with cool-down branches at D/16, D/8, D/4, D/2 and D."""
+    sizes = np.geomspace(place.sizes[0], place.sizes[-1], 5)
+    return np.repeat(sizes, 5), place.C * np.tile(2.0 ** np.arange(-4, 1), 5)
+
+
 def _grid(place: Place, factors: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.outer(np.sqrt(factors), sizes).ravel(), np.repeat(place.C * factors, len(sizes))
 
 
-DESIGNS = {"3": three, "9 over 3": nine, "12 branches": branches, "25 over 5": twenty_five}
+DESIGNS = {
+    "3": three,
+    "9 over 3": nine,
+    "12 branches": branches,
+    "25 over 5": twenty_five,
+    "25 branches": five_with_branches,
+}
+INDEPENDENT = [
+    (truth, design, "independent" if truth in TRUTHS else "from the prior")
+    for truth in (*TRUTHS, "from_prior")
+    for design in ("3", "9 over 3", "12 branches", "25 over 5")
+]
+SHARED = [
+    (truth, design, "shared by size")
+    for truth in ("hoffmann", "templated")
+    for design in ("12 branches", "25 branches")
+]
 
 
-def simulated(design: Callable, place: Place, law: Law, sigma: float, rng: np.random.Generator) -> Runs:
-    """Runs of a known law, with independent normal noise `sigma` of ln L."""
+def simulated(
+    design: Callable, place: Place, law: Law, sigma: float, rho: float, rng: np.random.Generator
+) -> Runs:
+    """Runs of a known law: normal noise `sigma` of ln L, `rho` of its variance shared by runs of one size."""
     N, C = design(place)
     D = C / (FLOPS_PER_PARAMETER_TOKEN * N)
-    loss = law.loss(N, D) * np.exp(sigma * rng.standard_normal(len(N)))
+    sizes, which = np.unique(N, return_inverse=True)
+    own = rng.standard_normal(len(N))
+    # From a stream of its own, so that the independent part is the same whatever rho is.
+    shared = rng.spawn(1)[0].standard_normal(len(sizes))[which]
+    loss = law.loss(N, D) * np.exp(sigma * (np.sqrt(rho) * shared + np.sqrt(1 - rho) * own))
     return Runs(tuple(f"run{i}" for i in range(len(N))), N, D, loss, None, None, "0" * 64)
 
 
@@ -102,19 +132,19 @@ def contained(posterior: Posterior, law: Law, sigma: float, C: float, rng: np.ra
     return [bool(low <= truth <= high) for (low, high), (_, truth) in zip(ends, pairs, strict=True)]
 
 
-def cell(truth: str, design: str, repeats: int, sampling: Sampling) -> dict[str, Any]:
+def cell(truth: str, design: str, errors: str, repeats: int, sampling: Sampling) -> dict[str, Any]:
     """Coverage of each quantity, and the median factor between the ends of D_opt's interval."""
     rng = np.random.default_rng([list(DESIGNS).index(design), *truth.encode()])
     hits, factors = np.zeros(len(QUANTITIES)), []
     prior, place = load_prior(), TRUTHS[truth][1] if truth in TRUTHS else LAB
-    centred = prior.at(simulated(DESIGNS[design], place, HOFFMANN.law, SIGMA, rng))
+    centred = prior.at(simulated(DESIGNS[design], place, HOFFMANN.law, SIGMA, 0.0, rng))
     for i in range(repeats):
         if truth in TRUTHS:
-            law, sigma = TRUTHS[truth][0], SIGMA
+            law, sigma, rho = TRUTHS[truth][0], SIGMA, RHO if errors == "shared by size" else 0.0
         else:
             theta = centred.sample(1, seed=i)[0]
-            law, sigma = centred.law(theta), float(np.exp(theta[5]))
-        runs = simulated(DESIGNS[design], place, law, sigma, rng)
+            law, sigma, rho = centred.law(theta), float(np.exp(theta[5])), float(1 / (1 + np.exp(-theta[6])))
+        runs = simulated(DESIGNS[design], place, law, sigma, rho, rng)
         posterior = sample_posterior(runs, prior, sampling)
         hits += contained(posterior, law, sigma, place.C, rng)
         low, high = interval(posterior.law.d_opt(TARGET))["ci95"]
@@ -122,6 +152,7 @@ def cell(truth: str, design: str, repeats: int, sampling: Sampling) -> dict[str,
     return {
         "truth": truth,
         "design": design,
+        "errors": errors,
         "coverage": {name: float(h) for name, h in zip(QUANTITIES, hits / repeats, strict=True)},
         "D_opt_1B_end_to_end": float(np.median(factors)),
     }
@@ -139,10 +170,9 @@ def main(argv: list[str] | None = None) -> None:
         raise UserError(f"--repeats {repeats}: must be at least 1")
     sampling = Sampling(walkers=100, steps=steps)
     cells = []
-    for truth in (*TRUTHS, "from_prior"):
-        for design in DESIGNS:
-            cells.append(cell(truth, design, repeats, sampling))
-            print(json.dumps(cells[-1]), file=sys.stderr)
+    for truth, design, errors in (*INDEPENDENT, *SHARED):
+        cells.append(cell(truth, design, errors, repeats, sampling))
+        print(json.dumps(cells[-1]), file=sys.stderr)
     d_opt = [c["coverage"]["D_opt_1B"] for c in cells]
     result = {
         "benchmark": "coverage",
@@ -153,6 +183,7 @@ def main(argv: list[str] | None = None) -> None:
         "repeats": repeats,
         "steps": steps,
         "sigma": SIGMA,
+        "rho": RHO,
         "cells": cells,
     }
     print(json.dumps(result))

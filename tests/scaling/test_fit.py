@@ -42,6 +42,8 @@ def test_twelve_runs_get_everything_beside(tiny_study, quick):
     assert content["bootstrap"]["resamples"] == quick.bootstrap
     assert content["jacobian"]["rank"] == 5
     assert content["prior"]["coordinates"]["ln_alpha"]["sd"] == 0.35
+    rho = content["posterior"]["parameters"]["rho"]
+    assert rho["prior_ci95"] == pytest.approx([0.05, 0.95], abs=0.005) and rho["ci95"][1] < 1
     for name, summary in content["posterior"]["parameters"].items():
         low, high = summary["ci95"]
         assert 0 < low < summary["median"] < high

@@ -63,6 +63,8 @@ def test_the_document_says_what_the_numbers_say(prediction, tiny_study, quick):
     assert f"95% interval {ratio(low)} to {ratio(high)}" in text
     contains = "contains 20" if low <= 20 <= high else "does not contain 20"
     assert contains in text
+    rho = tiny_study.posterior.rho
+    assert f"runs of one size share {np.median(rho):.2f} (95% interval " in text
     assert "3.1 decades" in text and "gpt2:1024" in text and "MassiveText" in text
     assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE) == [
         "The held-out run", "Against the published Chinchilla number", "How far this extrapolates",

@@ -36,13 +36,18 @@ def test_draws_are_standard_normal_in_the_priors_own_terms(runs_of):
     centre = [prior.N, prior.D]
     assert centre == pytest.approx([1e6, 10 ** (22 / 3)])
     standard = prior.standard(prior.sample(50_000, seed=3))
-    assert standard.mean(axis=0) == pytest.approx(np.zeros(6), abs=0.02)
-    assert np.cov(standard.T) == pytest.approx(np.eye(6), abs=0.03)
+    assert standard.mean(axis=0) == pytest.approx(np.zeros(7), abs=0.02)
+    assert np.cov(standard.T) == pytest.approx(np.eye(7), abs=0.03)
 
 
 def test_a_prior_without_a_key_or_with_a_bad_value_is_refused(tmp_path: Path):
     content = json.loads(DEFAULT.read_text())
     path = tmp_path / "prior.json"
+    rho = content["coordinates"].pop("logit_rho")
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"prior\.json: the key 'logit_rho' is missing"):
+        load_prior(path)
+    content["coordinates"]["logit_rho"] = rho
     sd = content["coordinates"]["ln_alpha"].pop("sd")
     path.write_text(json.dumps(content))
     with pytest.raises(UserError, match=r"prior\.json: the key 'sd' is missing"):

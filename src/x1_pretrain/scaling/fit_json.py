@@ -119,6 +119,7 @@ def _parameters(posterior: Posterior) -> dict[str, Any]:
         name: (getattr(posterior.law, name), getattr(posterior.prior_law, name)) for name in names
     }
     pairs_of_draws["sigma"] = (posterior.sigma, posterior.prior_sigma)
+    pairs_of_draws["rho"] = (posterior.rho, posterior.prior_rho)
     return {
         name: {
             **interval_with_error(draws),

@@ -14,7 +14,7 @@ MIN_BUDGETS = 3
 MAX_CONTRACTION = 0.5  # of alpha and beta: above it the prior is at least half of the answer
 MAX_SHIFT = 2.0  # prior standard deviations
 PARAMETERS = ("E", "A", "alpha", "B", "beta")
-CHECKED_SHIFTS = ("logit_s", "ln_r", "ln_alpha", "ln_beta", "ln_sigma")  # ln_T is free
+CHECKED_SHIFTS = ("logit_s", "ln_r", "ln_alpha", "ln_beta", "ln_sigma")  # T and rho are free
 
 
 @dataclass(frozen=True)

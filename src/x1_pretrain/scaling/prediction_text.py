@@ -141,7 +141,8 @@ def _extrapolation_paragraph(fit: dict[str, Any], prediction: dict[str, Any], si
     target, runs, best = prediction["target"], fit["runs"], fit["n_opt"]
     share = target["prior_share"]
     low, high = target["D_opt"]["ci95"]
-    contraction = fit["posterior"]["parameters"]
+    parameters = fit["posterior"]["parameters"]
+    shared = parameters["rho"]
     verdict = (
         "The runs identify the law by the tests of `fit.json`."
         if fit["identified"]
@@ -153,10 +154,11 @@ def _extrapolation_paragraph(fit: dict[str, Any], prediction: dict[str, Any], si
         f"{_near_the_data(best, vertex_of(fit))} For D_opt({size}) the ends of "
         f"the interval are a factor {factor(high / low)} apart, and on a logarithmic scale the spread is "
         f"{share:.2f} of the spread of the prior alone (1 would mean that the runs say nothing): "
-        f"alpha keeps {contraction['alpha']['contraction']:.2f} and beta "
-        f"{contraction['beta']['contraction']:.2f} of theirs. The interval assumes that the form "
+        f"alpha keeps {parameters['alpha']['contraction']:.2f} and beta "
+        f"{parameters['beta']['contraction']:.2f} of theirs. The interval assumes that the form "
         "E + A/N^alpha + B/D^beta holds all the way, that the recipe stays as good at every size, and "
-        "that the noise of the runs is independent, though branches of one run share a trunk. Nothing of "
+        f"that the errors of different sizes are independent; runs of one size share {shared['median']:.2f} "
+        f"(95% interval {between(shared['ci95'], '{:.2f}'.format)}) of the variance of theirs. Nothing of "
         f"this was tested at {size}, so the true uncertainty is larger than the interval."
     )
 

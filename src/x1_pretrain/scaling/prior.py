@@ -1,8 +1,9 @@
 """The prior of a law: a data file with its sources, and the coordinates the posterior is sampled in.
 
-Six coordinates theta = (ln T, logit s, ln r, ln alpha, ln beta, ln sigma) at the centre of the runs, the
-geometric means (N, D): T = L(N, D), s = E / T, r = (A / N^alpha) / (B / D^beta), sigma = standard
-deviation of ln L. Shares instead of an absolute E make one prior serve every tokenizer.
+Seven coordinates theta = (ln T, logit s, ln r, ln alpha, ln beta, ln sigma, logit rho) at the centre of the
+runs, the geometric means (N, D): T = L(N, D), s = E / T, r = (A / N^alpha) / (B / D^beta), sigma = standard
+deviation of ln L, rho = the share of its variance that runs of one size have in common. Shares instead of
+an absolute E make one prior serve every tokenizer.
 
 The prior of r alone is stated elsewhere, at the reference point (N0, D0) of the published laws: what they
 agree on is how tokens and parameters balance at their own scale. On how much of the loss is irreducible
@@ -22,7 +23,7 @@ from x1_pretrain.errors import UserError
 from x1_pretrain.scaling.law import Law
 from x1_pretrain.scaling.runs import Runs
 
-COORDINATES = ("ln_T", "logit_s", "ln_r", "ln_alpha", "ln_beta", "ln_sigma")
+COORDINATES = ("ln_T", "logit_s", "ln_r", "ln_alpha", "ln_beta", "ln_sigma", "logit_rho")
 DEFAULT = Path(str(resources.files("x1_pretrain.scaling") / "prior.json"))
 
 
@@ -49,19 +50,20 @@ class Prior:
         return np.exp(theta[:, 4]) * to_D0 - np.exp(theta[:, 3]) * to_N0
 
     def standard(self, theta: np.ndarray) -> np.ndarray:
-        """Distances of draws (k, 6) from the prior's means, in its standard deviations; shape (k, 6)."""
+        """Distances of draws (k, 7) from the prior's means, in its standard deviations; shape (k, 7)."""
         distance = theta - self.mean
         distance[:, 2] += self._way_to_reference(theta)
         return distance / self.sd
 
     def sample(self, count: int, seed: int) -> np.ndarray:
-        """`count` draws of theta, shape (count, 6)."""
-        theta = self.mean + self.sd * np.random.default_rng(seed).standard_normal((count, 6))
+        """`count` draws of theta, shape (count, 7)."""
+        normal = np.random.default_rng(seed).standard_normal((count, len(COORDINATES)))
+        theta = self.mean + self.sd * normal
         theta[:, 2] -= self._way_to_reference(theta)
         return theta
 
     def law(self, theta: np.ndarray) -> Law:
-        """The laws of draws `theta` of shape (..., 6): fields of shape (...)."""
+        """The laws of draws `theta` of shape (..., 7): fields of shape (...)."""
         T, s, r = np.exp(theta[..., 0]), 1 / (1 + np.exp(-theta[..., 1])), np.exp(theta[..., 2])
         alpha, beta = np.exp(theta[..., 3]), np.exp(theta[..., 4])
         reducible = T * (1 - s)
