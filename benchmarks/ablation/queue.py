@@ -115,9 +115,10 @@ def put(experiments: Iterable[Planned], commit: str) -> None:
 def drain(names: Collection[str], commit: str, jobs: int = 1) -> dict[str, str]:
     """Work until every name is finished or failed; returns why each failed one did, by name.
 
-    Raises `UserError` for an experiment that would never end: see `refuse_lost`.
+    Raises `UserError` for an experiment that would never end, by two looks in succession: see `lost`.
     """
     wanted, failed, shown = set(names), set[str](), None
+    suspects: dict[str, str] = {}
     began, looked, at_start = time.monotonic(), -math.inf, len(finished(commit) & wanted)
     while True:
         if time.monotonic() - looked >= LOOK_S:
@@ -125,8 +126,12 @@ def drain(names: Collection[str], commit: str, jobs: int = 1) -> dict[str, str]:
             looked, unfinished = time.monotonic(), wanted - finished(commit)
             failed = {name for name in unfinished if state.get(name) == "Failed"}
             waiting = {name: state.get(name) for name in unfinished - failed}
-            refuse_lost(waiting, alive)
-            if waiting and not alive:
+            # One look is not enough: DVC has an experiment in no list while it takes it out of the queue, and
+            # may have saved it since it was asked.
+            before, suspects = suspects, lost(waiting, alive)
+            if sure := sorted(before.keys() & suspects.keys()):
+                raise UserError(suspects[sure[0]])
+            if waiting and not alive and not suspects:
                 start_workers(jobs)
         done = len(finished(commit) & wanted)
         if (done, len(failed)) != shown:
@@ -147,19 +152,21 @@ def start_workers(jobs: int) -> None:
         raise UserError(f"`{' '.join(arguments)}` failed with status {done.returncode}; run it to see why")
 
 
-def refuse_lost(waiting: Mapping[str, str | None], worker_alive: bool) -> None:
-    """Raise `UserError` for an experiment (name: state) that nothing will end, with what clears it."""
+def lost(waiting: Mapping[str, str | None], worker_alive: bool) -> dict[str, str]:
+    """Which experiments (name: state) nothing will end, it seems, each with what clears it."""
+    found = {}
     for name, state in waiting.items():
         if state not in ("Queued", "Running"):
-            raise UserError(
+            found[name] = (
                 f"{name}: neither in DVC's queue nor finished; if this clone is shallow, run "
                 "`git fetch --unshallow`, then start the ablations again"
             )
-        if state == "Running" and not worker_alive:
-            raise UserError(
+        elif state == "Running" and not worker_alive:
+            found[name] = (
                 f"{name}: said to be running, but no worker is alive; run `dvc queue kill {name}` and "
                 "`dvc queue remove --failed`, then start the ablations again"
             )
+    return found
 
 
 def progress(found: int, failed: int, wanted: int, new: int, elapsed_s: float) -> str:

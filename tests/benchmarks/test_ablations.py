@@ -270,11 +270,45 @@ def test_an_empty_queue_is_understood():
     [("Queued", False, False), ("Running", True, False), ("Running", False, True), ("Success", True, True)],
 )
 def test_an_experiment_that_would_never_end_is_named(state, worker_alive, lost):
-    if lost:
-        with pytest.raises(UserError, match="ablation-a-seed0"):
-            queue.refuse_lost({"ablation-a-seed0": state}, worker_alive)
-    else:
-        queue.refuse_lost({"ablation-a-seed0": state}, worker_alive)
+    found = queue.lost({"ablation-a-seed0": state}, worker_alive)
+    assert list(found) == ["ablation-a-seed0"] * lost
+    assert all("ablation-a-seed0" in sentence for sentence in found.values())
+
+
+class Looks:
+    """DVC and Git as `drain` sees them: what the queue says at each look, and what is finished after it."""
+
+    def __init__(self, monkeypatch, states, finished):
+        self.states, self.ended, self.count, self.started = states, finished, 0, 0
+        for name in ("states", "finished", "worker_is_alive", "start_workers"):
+            monkeypatch.setattr(queue, name, getattr(self, f"say_{name}"))
+        monkeypatch.setattr(queue, "LOOK_S", 0.0)
+        monkeypatch.setattr(queue, "POLL_S", 0.0)
+
+    def say_states(self, commit):
+        self.count += 1
+        return self.states[min(self.count, len(self.states)) - 1]
+
+    def say_finished(self, commit):
+        return {"a"} if self.count > self.ended else set()
+
+    def say_worker_is_alive(self):
+        return True
+
+    def say_start_workers(self, jobs):
+        self.started += 1
+
+
+def test_an_experiment_between_two_of_dvc_s_lists_is_not_lost(monkeypatch):
+    Looks(monkeypatch, [{"a": "Queued"}, {}, {"a": "Running"}, {}, {"a": "Success"}], finished=4)
+    assert queue.drain(["a"], "0" * 40) == {}
+
+
+def test_an_experiment_that_is_in_no_list_twice_is_lost(monkeypatch):
+    looks = Looks(monkeypatch, [{"a": "Queued"}, {}, {}, {"a": "Running"}], finished=9)
+    with pytest.raises(UserError, match=r"^a: neither in DVC's queue nor finished"):
+        queue.drain(["a"], "0" * 40)
+    assert looks.count == 3
 
 
 def test_a_worker_is_alive_while_its_process_is_there(tmp_path, monkeypatch):
