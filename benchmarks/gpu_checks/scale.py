@@ -23,7 +23,7 @@ TRAIN = Train(
     warmup_steps=20,
     cooldown_fraction=0.2,
     muon_lr=0.02,
-    adamw_lr=0.004,
+    adamw_lr=0.02,
     embedding_lr=0.004,
     base_width=128,
     base_steps=100,
@@ -59,7 +59,7 @@ DEFAULT = Recipe(
     tied_head=False,
     logit_softcap=None,
     z_loss=None,
-    mup=False,
+    mup=True,
 )
 # As many of the other switches as go together; the bound is low enough to matter to logits near 1.
 EVERYTHING = replace(
@@ -71,7 +71,7 @@ EVERYTHING = replace(
     zero_init=False,
     logit_softcap=2.0,
     z_loss=1e-4,
-    mup=True,
+    mup=False,
 )
 
 
